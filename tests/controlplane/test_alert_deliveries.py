@@ -12,8 +12,10 @@ from unittest.mock import patch
 
 import pytest
 from django.core import mail
-from django.utils import timezone
+from django.db import connection
+from django.utils import timezone, translation
 
+from controlplane.accounts.models import User
 from controlplane.alerts.channels import CHANNELS_MAX, channel_create, channel_list
 from controlplane.alerts.deliveries import ASKED_FOR_MAX, PAUSES_S, deliveries_resume, delivery_try
 from controlplane.alerts.engine import alerts_evaluate, alerts_expire
@@ -22,6 +24,7 @@ from controlplane.alerts.models import Alert, AlertChannel, AlertDelivery, Alert
 from controlplane.billing.models import BudgetAlert
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import AuditEvent
+from controlplane.common.sentences import in_words
 from controlplane.insight.models import ClusterFigures
 from tests.controlplane.world import SYSTEM, Json, World, make_cluster
 
@@ -108,6 +111,43 @@ def test_the_owners_are_mailed_without_anyone_having_set_it_up(world: World) -> 
         "[Highwater] Acme: The disk is filling up in orders",
     )
     assert "95 % full" in sent.body
+
+
+def test_each_receiver_is_mailed_an_alert_and_its_end_in_their_language(world: World) -> None:
+    User.objects.filter(email="alice@example.com").update(language="zh-hans")
+    fire(world.cluster)
+    end(world.cluster)
+    assert [delivery_try(one.pk, soon()) for one in queued()] == ["delivered", "delivered"]
+    began, ended = mail.outbox
+    assert began.subject.endswith("orders 磁盘空间不足")
+    assert "集群中使用率最高的磁盘已用 95 %。" in began.body
+    assert "已结束" in ended.subject
+    assert "【已结束】orders" in ended.body
+
+
+def test_a_message_from_before_payloads_kept_sentences_is_mailed(world: World) -> None:
+    User.objects.filter(email="alice@example.com").update(language="zh-hans")
+    fire(world.cluster)
+    (delivery,) = queued()
+    old = json.loads(json.dumps(delivery.payload))
+    with connection.cursor() as cursor:
+        cursor.execute("update alerts_alertdelivery set payload = %s", [json.dumps(old)])
+    assert delivery_try(delivery.pk, soon()) == "delivered"
+    (sent,) = mail.outbox
+    assert sent.subject.endswith("orders 磁盘空间不足")
+    assert "The fullest disk of the cluster is 95 % full." in sent.body
+
+
+def test_why_a_message_was_not_taken_is_kept_as_a_sentence(world: World, receiver: Receiver) -> None:
+    only_webhook(world, receiver)
+    receiver.status = 500
+    fire(world.cluster)
+    (delivery,) = queued()
+    delivery_try(delivery.pk, soon())
+    delivery.refresh_from_db()
+    assert delivery.error == "It answered HTTP 500"
+    with translation.override("zh-hans"):
+        assert in_words(delivery.error) == "对方返回 HTTP 500"
 
 
 def test_an_alert_is_sent_once_and_its_end_too(world: World) -> None:

@@ -15,6 +15,7 @@ from unittest.mock import patch
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django.utils import translation
 
 from controlplane.alerts import messages, outgoing
 from controlplane.alerts.models import Alert, ChannelKind
@@ -62,6 +63,12 @@ def test_a_chat_gets_text_in_its_own_shape(kind: str, path: tuple[str, ...]) -> 
     for name in path:
         body = body[name]
     assert "CRITICAL in orders: The fullest disk of the cluster is 95 % full." in body
+
+
+def test_chats_and_webhooks_get_english_whoever_asked_for_the_message() -> None:
+    with translation.override("zh-hans"):
+        for kind in ChannelKind:
+            assert request(kind).body.decode().replace("…", "").isascii()
 
 
 def test_dingtalk_is_signed_in_the_address() -> None:

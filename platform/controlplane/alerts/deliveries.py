@@ -11,7 +11,6 @@ from typing import Any
 from celery import current_app
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
-from django.core.mail import send_mail
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
@@ -23,10 +22,10 @@ from controlplane.alerts.kinds import Severity
 from controlplane.alerts.messages import (
     answer_problem,
     budget_payload,
+    mail_words,
     payload_of,
     request_of,
-    text,
-    title,
+    storable,
     trial_payload,
 )
 from controlplane.alerts.models import (
@@ -45,8 +44,9 @@ from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import LimitReached, NotFound
 from controlplane.common.logging import get_logger
+from controlplane.common.mails import mail_each
 from controlplane.common.models import AuditEvent
-from controlplane.common.sentences import say
+from controlplane.common.sentences import bounded, say
 from controlplane.common.turns import turn
 from controlplane.tenants.models import Membership, Role, Tenant
 from controlplane.tenants.rules import actor_require
@@ -194,17 +194,18 @@ def delivery_try(delivery_id: uuid.UUID, now: datetime | None = None) -> str | N
     if won != 1:
         return None
     status: int | None = None
+    problem: str
     try:
         if row.attempts > len(PAUSES_S):  # the last try has been begun, and no one noted how it went
-            problem = "Each try was cut off."
+            problem = say("Each try was cut off.")
         else:
             status, problem = _send(row, at)
     except SoftTimeLimitExceeded:
-        problem = f"It did not answer within {TRY_S} s."
+        problem = say("It did not answer within %(seconds)s s.", seconds=TRY_S)
     except Exception:
         # Noted as a try, so that a message that can't be sent is given up like others, and not tried for ever.
         _log.exception("an alert is not delivered", delivery=str(row.pk), kind=row.channel.kind)
-        problem = "The platform failed to send it. Its operator finds the reason in the log."
+        problem = say("The platform failed to send it. Its operator finds the reason in the log.")
     return _note(row, row.attempts + 1, status, problem, at)
 
 
@@ -280,23 +281,25 @@ def _send(row: AlertDelivery, now: datetime) -> tuple[int | None, str]:
         secret = secret_decrypt(channel.secret_encrypted) if channel.secret_encrypted else ""
         request = request_of(channel.kind, address, secret, row.payload, str(row.pk), now)
         answer = outgoing.post(request.url, request.headers, request.body, allowed_networks())
-    except (outgoing.OutgoingError, SecretUnreadable) as error:
-        return None, str(error)
+    except outgoing.OutgoingError as error:
+        return None, error.reason
+    except SecretUnreadable as error:
+        return None, error.message
     return answer.status, answer_problem(channel.kind, answer.status, answer.body)
 
 
 def _mail(tenant: Tenant, payload: dict[str, Any]) -> str:
-    addresses = sorted(
+    receivers = dict(
         Membership.objects.filter(
             tenant=tenant, role__in=(Role.OWNER, Role.ADMIN, Role.OPERATOR), user__is_active=True
-        ).values_list("user__email", flat=True)
+        ).values_list("user__email", "user__language")
     )
-    if not addresses:
-        return "The tenant has no owner, admin or operator."
+    if not receivers:
+        return say("The tenant has no owner, admin or operator.")
     try:
-        send_mail(title(payload), text(payload), None, addresses)
+        mail_each(receivers, lambda: mail_words(payload))
     except OSError as error:
-        return f"The mail server did not take it: {error}"
+        return say("The mail server did not take it: %(error)s", error=storable(str(error)))
     return ""
 
 
@@ -311,16 +314,11 @@ def _note(row: AlertDelivery, attempts: int, status: int | None, problem: str, n
         state=state,
         not_before=next_at,
         http_status=status,
-        error=_storable(problem)[:500],
+        error=bounded(problem, 500),
         delivered_at=now if state == DeliveryState.DELIVERED else None,
         updated_at=now,
     )
     return str(state)
-
-
-def _storable(text: str) -> str:
-    """Return the text as PostgreSQL stores it: a receiver may answer NUL, and half of a character."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def _enqueue(tenant_id: uuid.UUID) -> None:

@@ -1,4 +1,4 @@
-"""What is sent to each kind of channel. Pure: the time is passed in.
+"""What is sent to each kind of channel: mail in its readers' languages, everything else in English. Pure: the time is passed in.
 
 Signatures: DingTalk and Feishu sign as their documentation of custom robots says; a webhook gets `Highwater-Signature: v1=` and the
 HMAC-SHA256, in hex, of the timestamp's text, a full stop and the body.
@@ -14,10 +14,12 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote_plus
 
+from controlplane.alerts.kinds import KINDS, Severity
 from controlplane.alerts.models import Alert, ChannelKind
 from controlplane.alerts.words import sentence
-from controlplane.common.sentences import say
+from controlplane.common.sentences import in_words, say, say_as
 
+_SEVERITIES = {Severity.CRITICAL: say_as("of an alert", "CRITICAL"), Severity.WARNING: say_as("of an alert", "WARNING")}
 # One message names no more; it says how many more there are.
 ALERTS_MAX = 20
 # WeCom takes 2048 bytes of text, the others more.
@@ -67,7 +69,7 @@ def trial_payload(tenant: str, tenant_name: str, base_url: str) -> dict[str, Any
 
 
 def title(payload: Mapping[str, Any]) -> str:
-    """Return the message in a line."""
+    """Return the message in a line, in English."""
     return f"[Highwater] {title_words(payload)}"
 
 
@@ -79,10 +81,10 @@ def title_words(payload: Mapping[str, Any]) -> str:
     if payload["event"] == "budget":
         return say("%(name)s: %(percent)s %% of the budget is spent", name=name, percent=payload["threshold_percent"])
     if len(fired) == 1 and not resolved:
-        what = say(fired[0]["title"])
+        what = _title(fired[0])
         return say("%(name)s: %(what)s in %(cluster)s", name=name, what=what, cluster=fired[0]["cluster"])
     if len(resolved) == 1 and not fired:
-        what = say(resolved[0]["title"])
+        what = _title(resolved[0])
         return say("%(name)s: ended: %(what)s in %(cluster)s", name=name, what=what, cluster=resolved[0]["cluster"])
     if not resolved:
         return say("%(name)s: %(fired)s firing", name=name, fired=len(fired))
@@ -92,21 +94,51 @@ def title_words(payload: Mapping[str, Any]) -> str:
 
 
 def text(payload: Mapping[str, Any]) -> str:
-    """Return the message as plain text."""
+    """Return the message as plain text, in English."""
+    return "\n".join((title(payload), *_lines(payload)))
+
+
+def mail_words(payload: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the subject and the text of a mail, in the present language."""
+    subject = f"[Highwater] {in_words(title_words(payload))}"
+    return subject, "\n".join((subject, *(in_words(line) for line in _lines(payload))))
+
+
+def _lines(payload: Mapping[str, Any]) -> list[str]:
+    """Return what the text has after its title. Rows from before payloads kept sentences have plain English in them."""
     if payload["event"] == "test":
-        return f"{title(payload)}. Alerts of {payload['tenant_name']} arrive here.\n{payload['url']}"
+        return [say("Alerts of %(name)s arrive here.", name=payload["tenant_name"]), payload["url"]]
     if payload["event"] == "budget":
-        return f"{title(payload)}\n{payload['sentence']} {payload['url']}"
-    lines = [title(payload)]
-    for alert in payload["fired"]:
-        lines.append(f"{alert['severity'].upper()} in {alert['cluster']}: {alert['sentence']} {alert['url']}")
-    for alert in payload["resolved"]:
-        lines.append(
-            f"Ended in {alert['cluster']}: {alert['title']}, {alert['subject'] or 'the cluster'}. {alert['url']}"
+        return [say("%(sentence)s %(url)s", sentence=payload["sentence"], url=payload["url"])]
+    lines: list[str] = [
+        say(
+            "%(severity)s in %(cluster)s: %(sentence)s %(url)s",
+            severity=_SEVERITIES[alert["severity"]],
+            cluster=alert["cluster"],
+            sentence=alert["sentence"],
+            url=alert["url"],
         )
+        for alert in payload["fired"]
+    ]
+    lines += [
+        say(
+            "Ended in %(cluster)s: %(what)s, %(subject)s. %(url)s",
+            cluster=alert["cluster"],
+            what=_title(alert),
+            subject=alert["subject"] or say("the cluster"),
+            url=alert["url"],
+        )
+        for alert in payload["resolved"]
+    ]
     if payload["not_named"]:
-        lines.append(f"And {payload['not_named']} more: {payload['url']}")
-    return "\n".join(lines)
+        lines.append(say("And %(count)s more: %(url)s", count=payload["not_named"], url=payload["url"]))
+    return lines
+
+
+def _title(alert: Mapping[str, Any]) -> str:
+    """Return what is wrong in a few words."""
+    kind = KINDS.get(alert["kind"])
+    return str(alert["title"]) if kind is None else kind.title
 
 
 def request_of(
@@ -154,19 +186,28 @@ def webhook_signature(secret: str, timestamp: str, body: bytes) -> str:
 def answer_problem(kind: str, status: int, body: bytes) -> str:
     """Return why the receiver did not take the message; empty when it did. Chats answer 200 with a code of their own."""
     if not 200 <= status < 300:
-        return f"It answered HTTP {status}: {body[:200].decode('utf-8', 'replace')}".rstrip(": ")
+        said = storable(body[:200].decode("utf-8", "replace")).strip()
+        if not said:
+            return say("It answered HTTP %(status)s", status=status)
+        return say("It answered HTTP %(status)s: %(said)s", status=status, said=said)
     if kind in (ChannelKind.WEBHOOK, ChannelKind.SLACK):
         return ""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
-        return "It answered something that is not JSON."
+        return say("It answered something that is not JSON.")
     if not isinstance(answer, dict):
-        return "It answered something that is not JSON's object."
+        return say("It answered something that is not JSON’s object.")
     code = answer.get("errcode", answer.get("code", answer.get("StatusCode")))
     if code == 0:
         return ""
-    return f"It refused: {code} {answer.get('errmsg', answer.get('msg', ''))}"[:300].rstrip()
+    said = f"{code} {answer.get('errmsg', answer.get('msg', ''))}"[:300].rstrip()
+    return say("It refused: %(said)s", said=storable(said))
+
+
+def storable(text: str) -> str:
+    """Return the text as PostgreSQL stores it: a receiver may answer NUL, and half of a character."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def _as_json(alert: Alert, tenant: str, base_url: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from django.db.models import Q
 from controlplane.alerts.kinds import KINDS, Severity
 from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
-from controlplane.common.sentences import SentenceField, say
+from controlplane.common.sentences import SentenceField, SentencesField, say
 from controlplane.tenants.models import Tenant
 
 
@@ -141,12 +141,14 @@ class AlertDelivery(BaseModel):
     """
 
     channel = models.ForeignKey(AlertChannel, on_delete=models.CASCADE, related_name="deliveries")
-    payload = models.JSONField(help_text="what a webhook gets; other kinds get the same as text")
+    payload = SentencesField(
+        help_text="what a webhook gets; other kinds get the same as text, e-mail in its readers' languages"
+    )
     state = models.CharField(max_length=16, choices=DeliveryState.choices, default=DeliveryState.QUEUED)
     attempts = models.PositiveSmallIntegerField(default=0)
     not_before = models.DateTimeField(help_text="of the next try")
     http_status = models.PositiveSmallIntegerField(null=True, help_text="of the last try, where there was an answer")
-    error = models.CharField(max_length=500, blank=True)
+    error = SentenceField(blank=True)
     delivered_at = models.DateTimeField(null=True)
     is_again_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="repetitions")
 

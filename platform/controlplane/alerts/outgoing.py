@@ -34,7 +34,11 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class OutgoingError(Exception):
-    """The message was not taken; the text says why."""
+    """The message was not taken; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +116,20 @@ def post(url: str, headers: Mapping[str, str], body: bytes, allowed: Sequence[Ne
         response = connection.getresponse()
         answer = Answer(response.status, response.read(ANSWER_BYTES_MAX))
         if connection.is_cut_off:
-            raise OutgoingError(f"{host} did not answer within {TRY_S} s.")
+            raise OutgoingError(_late(host))
         return answer
     except (OSError, http.client.HTTPException) as error:
         if connection.is_cut_off:
-            raise OutgoingError(f"{host} did not answer within {TRY_S} s.") from error
-        raise OutgoingError(f"{host} does not answer: {error or type(error).__name__}") from error
+            raise OutgoingError(_late(host)) from error
+        why = str(error)[:300] or type(error).__name__
+        raise OutgoingError(say("%(host)s does not answer: %(error)s", host=host, error=why)) from error
     finally:
         watch.cancel()
         connection.close()
+
+
+def _late(host: str) -> str:
+    return say("%(host)s did not answer within %(seconds)s s.", host=host, seconds=TRY_S)
 
 
 def _connection(scheme: str, host: str, port: int, allowed: Sequence[Network]) -> "_Checked":

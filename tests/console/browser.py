@@ -6,14 +6,18 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from axe_playwright_python.base import AxeResults
 from axe_playwright_python.sync_playwright import Axe
+from django.urls import resolve
 from playwright.sync_api import Page, ViewportSize, expect
 
 from controlplane.accounts.models import User
+from tests.console.looks import LOOKED_AT
 
 LogIn = Callable[[User], None]
+_VIEWS_LOOKED_AT = {name: view for view, name in LOOKED_AT.items()}
 
 # Only `./dev screenshots` wants pictures: drawing and packing three whole pages takes longer than all that is judged.
 SCREENSHOTS = Path(folder) if (folder := os.environ.get("HIGHWATER_SCREENSHOTS")) else None
@@ -32,6 +36,10 @@ PHONE: ViewportSize = {"width": 360, "height": 740}
 
 def look_at(page: Page, name: str) -> None:
     """Assert that the open page has no accessibility violation, in light and dark, and that nothing is wider than a phone."""
+    if (view := _VIEWS_LOOKED_AT.get(name)) is not None:
+        assert resolve(urlsplit(page.url).path).url_name == view, (
+            f"{name} is to be the picture of {view}, not of {page.url}"
+        )
     page.set_viewport_size(DESKTOP)
     page.emulate_media(color_scheme="light")
     screenshot(page, f"{name}-light")

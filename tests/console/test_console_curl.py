@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+from datetime import datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +17,13 @@ import httpx
 import pytest
 from django.db import transaction
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.configuration import configuration_get
+from controlplane.clusters.models import Cluster, OperationState, OperationType
+from controlplane.clusters.operations import operation_start
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
@@ -27,6 +31,9 @@ from highwater import _cli_api
 from tests.console.browser import LogIn
 from tests.console.test_console_access import addresses
 from tests.console.world import World, make_topic
+from tests.controlplane.world import SYSTEM
+
+ROOT = Path(__file__).parents[2]
 
 # Nothing listens at the cluster of these tests: that a daemon does not answer is as far as a right request comes.
 ACCEPTED = {200, 201, 202, 204, 502, 503}
@@ -158,83 +165,234 @@ def test_python_and_command_of_every_page_ask_what_its_curl_line_asks(
         assert asked_of(by_command.requests) == expected
 
 
-FORMS: list[tuple[str, dict[str, object], dict[str, object]]] = [
-    (
+class Typed(NamedTuple):
+    """A form as a template has it, what is typed into it, and what its curl line sends: a body, or a query."""
+
+    form: str
+    path: str
+    typed: dict[str, Any]
+    expected: dict[str, object] | str
+
+
+FORMS = [
+    Typed(
+        "cluster_new.html curl-cluster",
         "new-cluster/",
         {"slug": "it's", "mode": "sync", "replicas": "3", "failover_policy": "manual", "flush_disk_type": ""},
         {"slug": "it's", "mode": "sync", "replicas": 3, "failover_policy": "manual"},
     ),
-    (
+    Typed(
+        "topic_new.html curl-topic",
         "clusters/orders/new-topic/",
         {"name": "a b", "message_type": "FIFO", "read_queue_nums": "4", "write_queue_nums": "many"},
         {"name": "a b", "message_type": "FIFO", "read_queue_nums": 4, "write_queue_nums": "many"},
     ),
-    (
+    Typed(
+        "tokens.html curl-token",
         "tokens/",
         {"name": "ci", "role": "viewer", "scopes": ["read"], "life_days": "30"},
         {"name": "ci", "role": "viewer", "scopes": ["read"], "days": 30, "is_personal": True},
     ),
-    (
+    Typed(
+        "tokens.html curl-token",
         "tokens/",
         {"name": "ci", "role": "viewer", "scopes": ["read"], "life_days": "0", "is_service": "on"},
         {"name": "ci", "role": "viewer", "scopes": ["read"], "days": None, "is_personal": False},
     ),
-    ("members/", {"email": "ann@example.com", "role": "viewer"}, {"email": "ann@example.com", "role": "viewer"}),
-    (
+    Typed(
+        "members.html curl-member",
+        "members/",
+        {"email": "ann@example.com", "role": "viewer"},
+        {"email": "ann@example.com", "role": "viewer"},
+    ),
+    Typed(
+        "credentials.html curl-credential",
         "clusters/orders/credentials/",
         {"name": "shop", "rights": "send"},
         {"name": "shop", "role": "app", "default_topic_perm": "PUB", "default_group_perm": "DENY"},
     ),
-    (
+    Typed(
+        "parts/send.html curl-send",
         "clusters/orders/topics/payments/send/",
         {"body": "grüße", "keys": "k-1 k-2", "properties": "colour=blue"},
         {"body": "grüße", "keys": ["k-1", "k-2"], "properties": {"colour": "blue"}},
     ),
-    (
+    Typed(
+        "tenant_settings.html curl-tenant",
         "settings/",
         {"name": "Acme", "time_zone": "Asia/Tokyo"},
         {"name": "Acme", "time_zone": "Asia/Tokyo", "requires_second_factor": False, "wants_second_factor": False},
     ),
-    (
+    Typed(
+        "masking.html curl-masking",
         "masking/",
         {"part": "body", "pattern": "*.email", "topic": "orders-*", "visible_from": "owner"},
         {"part": "body", "pattern": "*.email", "topic": "orders-*", "visible_from": "owner", "withholds": False},
     ),
-    ("clusters/orders/settings/name/", {"name": "Orders, EU"}, {"name": "Orders, EU"}),
-    (
+    Typed(
+        "cluster_settings.html curl-name",
+        "clusters/orders/settings/name/",
+        {"name": "Orders, EU"},
+        {"name": "Orders, EU"},
+    ),
+    Typed(
+        "cluster_settings.html curl-policy",
         "clusters/orders/settings/policy/",
         {"failover_policy": "automatic_when_lossless"},
         {"failover_policy": "automatic_when_lossless"},
     ),
-    ("clusters/orders/settings/grow/", {"by": "replica"}, {"by": "replica"}),
-    (
+    Typed("cluster_settings.html curl-grow", "clusters/orders/settings/grow/", {"by": "replica"}, {"by": "replica"}),
+    Typed(
+        "cluster_settings.html curl-labels",
         "clusters/orders/settings/labels/",
         {"labels": "team=shop\nenv=prod"},
         {"labels": {"env": "prod", "team": "shop"}},
     ),
-    ("clusters/orders/settings/suspend/", {"reason": "the weekend"}, {"reason": "the weekend"}),
+    Typed(
+        "cluster_settings.html curl-suspend",
+        "clusters/orders/settings/suspend/",
+        {"reason": "the weekend"},
+        {"reason": "the weekend"},
+    ),
+    Typed(
+        "service_accounts.html curl-service-account",
+        "service-accounts/",
+        {"name": "ci", "role": "viewer"},
+        {"name": "ci", "role": "viewer"},
+    ),
+    Typed(
+        "message_consume.html curl-consume",
+        "clusters/orders/topics/payments/messages/broker-a/0/0/consume/",
+        {"group": "billing", "client_id": "c@1"},
+        {"group": "billing", "client_id": "c@1"},
+    ),
+    Typed(
+        "diverged_cut.html curl-resend",
+        "clusters/orders/diverged/broker-a/0/cut-00000000000000004096/",
+        {"which": "selected", "position": ["310"], "rate_per_second": "5", "stop_after_failures": "0"},
+        {"rate_per_second": 5, "stop_after_failures": 0, "positions": [310]},
+    ),
+    Typed(
+        "dead_letters.html curl-replay",
+        "clusters/orders/lag/billing/dead-letters/",
+        {
+            "which": "all",
+            "target": "group",
+            "rate_per_second": "5",
+            "stop_after_failures": "1",
+            "stop_after_new_dead": "2",
+        },
+        {"target": "group", "rate_per_second": 5, "stop_after_failures": 1, "stop_after_new_dead": 2},
+    ),
+    Typed(
+        "alert_channels.html curl-channel",
+        "alerts/channels/",
+        {"kind": "webhook", "name": "On call", "address": "https://hooks.example/x"},
+        {"kind": "webhook", "name": "On call", "address": "https://hooks.example/x", "critical_only": False},
+    ),
+    Typed(
+        "alert_rule.html curl-rule",
+        "clusters/orders/alerts/disk_used/",
+        {"is_on": "on", "threshold": "80", "duration_s": "60"},
+        {"is_on": True, "threshold": 80.0, "duration_s": 60},
+    ),
+    Typed(
+        "parts/search.html curl-search",
+        "clusters/orders/topics/payments/messages/search/",
+        {"key": "a&b", "since": "2026-01-01 00:00"},
+        "search/?key=a%26b&since=2026-01-01T00%3A00%3A00%2B00%3A00",
+    ),
+    Typed(
+        "message_tail.html curl-tail",
+        "clusters/orders/topics/payments/messages/tail/",
+        {"tag": "paid", "key": "a&b"},
+        "tail/?tag=paid&key=a%26b",
+    ),
+    Typed("message_trace.html curl-trace", "clusters/orders/message-trace/", {"q": "o 1"}, "message-trace/?q=o+1"),
 ]
 
+# A form whose curl line another test asks for: the test's file and name.
+TYPED_ELSEWHERE = {
+    "topic_change.html curl-topic": "test_console_topic_change.test_the_curl_line_has_only_what_is_otherwise",
+    "message_resend.html curl-resend": "test_console_message_resend.test_the_curl_line_has_only_what_was_changed",
+    "confirm.html curl-delete": "test_console_known_secrets.test_curl_of_a_removal_is_what_was_checked",
+    **dict.fromkeys(
+        ["service_account.html curl-account-token", "service_account.html curl-account-change"],
+        "test_console_curl.test_each_form_of_a_service_account_has_its_own_curl_line",
+    ),
+    **dict.fromkeys(
+        ["operator/status.html curl-incident", "operator/status.html curl-maintenance"],
+        "test_console_status.test_a_form_with_an_error_says_it_and_its_curl_is_what_was_typed",
+    ),
+    "operator/incident.html curl-update": "test_console_status.test_the_curl_line_of_an_update_is_what_was_typed",
+    "configuration.html curl-configuration": (
+        "test_console_curl.test_the_curl_line_of_the_configuration_has_only_what_is_otherwise"
+    ),
+    "alerts.html curl-silence": "test_console_curl.test_the_curl_line_of_a_silence_ends_it_as_chosen",
+    "operator/machine.html {{ row.fail_id }}": (
+        "test_console_curl.test_the_curl_line_that_ends_an_operation_has_the_reason"
+    ),
+}
 
-@pytest.mark.parametrize(("path", "typed", "expected"), FORMS, ids=[form[0] for form in FORMS])
-def test_the_curl_line_of_a_form_is_what_was_typed_and_asking_for_it_changes_nothing(
-    world: World, path: str, typed: dict[str, object], expected: dict[str, object]
-) -> None:
+
+def test_every_form_with_a_curl_line_is_typed_into() -> None:
+    templates = ROOT / "web" / "templates" / "console"
+    forms = {
+        f"{path.relative_to(templates)} {code}"
+        for path in templates.rglob("*.html")
+        for code in re.findall(r'data-curl="([^"]+)"', path.read_text(encoding="utf-8"))
+    }
+    typed = {form.form for form in FORMS} | TYPED_ELSEWHERE.keys()
+    assert forms - typed == set(), "give each a row in FORMS, or name its test in TYPED_ELSEWHERE"
+    assert typed - forms == set(), "no template has these"
+    for place in TYPED_ELSEWHERE.values():
+        module, name = place.split(".")
+        assert f"\ndef {name}(" in (ROOT / "tests" / "console" / f"{module}.py").read_text(encoding="utf-8"), place
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.form for form in FORMS])
+def test_the_curl_line_of_a_form_is_what_was_typed_and_asking_for_it_changes_nothing(world: World, form: Typed) -> None:
     make_topic(world.cluster, "payments")
     before = (Cluster.objects.count(), Topic.objects.count(), world.tenant.memberships.count())
-    answer = world.client(world.alice).post(world.path(path), typed, headers={"X-Wants": "curl"})
+    client = world.client(world.alice)
+    ask = client.get if isinstance(form.expected, str) else client.post
+    answer = ask(world.path(form.path), form.typed, headers={"X-Wants": "curl"})
     assert answer.status_code == 200
-    assert body_of(answer.json()["curl"]) == expected
+    line = answer.json()["curl"]
+    assert line.endswith(f"{form.expected}'") if isinstance(form.expected, str) else body_of(line) == form.expected
     assert (Cluster.objects.count(), Topic.objects.count(), world.tenant.memberships.count()) == before
     world.tenant.refresh_from_db()
     assert world.tenant.time_zone == "UTC"
 
 
-def test_the_curl_line_of_a_search_has_the_key_and_the_times(world: World) -> None:
-    make_topic(world.cluster, "payments")
-    path = world.cluster_path("topics/payments/messages/search/?key=a%26b&since=2026-01-01+00:00")
-    answer = world.client(world.bob).get(path, headers={"X-Wants": "curl"}).json()["curl"]
-    assert "search/?key=a%26b&since=2026-01-01T00%3A00%3A00%2B00%3A00" in answer
+def test_the_curl_line_of_the_configuration_has_only_what_is_otherwise(world: World) -> None:
+    # A browser sends no box that is not ticked.
+    shown = {
+        state.key.name: state.wanted for state in configuration_get(world.cluster).keys if state.wanted is not False
+    }
+    path = world.cluster_path("settings/configuration/")
+    answer = world.client(world.alice).post(path, {**shown, "deleteWhen": "7"}, headers={"X-Wants": "curl"})
+    assert body_of(answer.json()["curl"]) == {"values": {"deleteWhen": 7}, "dry_run": True}
+
+
+def test_the_curl_line_of_a_silence_ends_it_as_chosen(world: World) -> None:
+    typed = {"cluster": "orders", "kind": "lag_seconds", "hours": "24", "reason": "upkeep"}
+    answer = world.client(world.alice).post(world.path("alerts/"), typed, headers={"X-Wants": "curl"})
+    body = body_of(answer.json()["curl"])
+    in_a_day = timezone.now() + timedelta(days=1)
+    assert abs(datetime.fromisoformat(body.pop("until")) - in_a_day) < timedelta(minutes=2)
+    assert body == {"cluster": "orders", "kind": "lag_seconds", "reason": "upkeep"}
+
+
+def test_the_curl_line_that_ends_an_operation_has_the_reason(world: World) -> None:
+    operation = operation_start(actor=SYSTEM, cluster=world.cluster, operation_type=OperationType.GROUP_TRANSFER)
+    world.alice.is_staff = True
+    world.alice.save()
+    path, typed = f"/operator/operations/{operation.pk}/fail/", {"reason": "it hangs"}
+    answer = world.client(world.alice).post(path, typed, headers={"X-Wants": "curl"})
+    assert body_of(answer.json()["curl"]) == typed
+    operation.refresh_from_db()
+    assert operation.state == OperationState.IN_PROGRESS
 
 
 def test_a_viewer_is_not_told_the_curl_line_of_what_a_viewer_may_not_do(world: World) -> None:

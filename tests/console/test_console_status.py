@@ -157,6 +157,15 @@ def test_a_form_with_an_error_says_it_and_its_curl_is_what_was_typed(world: Worl
     assert body_of(typed)["starts_at"] == "2030-01-01T02:00:00+00:00"
 
 
+def test_the_curl_line_of_an_update_is_what_was_typed(world: World) -> None:
+    incident = announce(world)
+    world.alice.is_staff = True
+    world.alice.save()
+    typed = {"state": "monitoring", "text": "It's better."}
+    answer = world.client(world.alice).post(f"/operator/status/{incident.pk}/", typed, headers={"X-Wants": "curl"})
+    assert body_of(answer.json()["curl"]) == typed
+
+
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 def test_the_status_page_is_in_the_readers_language(world: World, language: str) -> None:
     announce(world)

@@ -23,6 +23,7 @@ from controlplane.clusters.models import (
     StepState,
 )
 from controlplane.clusters.operations import (
+    _YIELDING,
     claim_renew,
     operation_retry,
     operation_start,
@@ -54,6 +55,48 @@ def test_every_step_of_every_workflow_is_written(operation: Operation) -> None:
 
 def test_what_the_steps_do_is_known_for_each_and_for_no_other() -> None:
     assert {definition.name for steps in WORKFLOWS.values() for definition in steps} == set(STEPS)
+
+
+_BEGINNING = "it begins: rows and files are half made, within seconds"
+_MOVES_ROLES = "it changes who leads or who counts: a promotion beside it would decide on what no longer holds"
+_ENDS = "it ends within seconds"
+# Steps at which a promotion waits for the operation.
+NOT_YIELDING = {
+    (OperationType.CLUSTER_GROW, "allocate_ports"): _BEGINNING,
+    (OperationType.CLUSTER_GROW, "render_configuration"): _BEGINNING,
+    (OperationType.CLUSTER_GROW, "start_brokers"): _BEGINNING,
+    (OperationType.CLUSTER_MODE, "mode_look"): _BEGINNING,
+    (OperationType.CLUSTER_MODE, "allocate_ports"): _BEGINNING,
+    (OperationType.CLUSTER_MODE, "render_configuration"): _BEGINNING,
+    (OperationType.CLUSTER_MODE, "mode_start_added"): _BEGINNING,
+    (
+        OperationType.CLUSTER_MODE,
+        "mode_remove",
+    ): "rows and disks go: a promotion could choose a replica that is half gone",
+    (
+        OperationType.CLUSTER_MODE,
+        "mode_remove_last",
+    ): "rows and disks go: a promotion could choose a replica that is half gone",
+    (OperationType.CLUSTER_MODE, "mode_note"): _ENDS,
+    (OperationType.CLUSTER_MODE, "render_configuration_again"): _ENDS,
+    **{
+        (kind, step): reason
+        for kind in (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)
+        for step, reason in (
+            ("roll_look", _BEGINNING),
+            ("render_configuration", _BEGINNING),
+            ("roll_leaders", _MOVES_ROLES),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("kind", sorted(_YIELDING))
+def test_of_every_step_it_is_said_whether_a_promotion_may_end_it(kind: str) -> None:
+    steps = {definition.name for definition in WORKFLOWS[kind]}
+    excused = {step for excused_kind, step in NOT_YIELDING if excused_kind == kind}
+    assert set(_YIELDING[kind]) | excused == steps, "name each in _YIELDING, or here with a reason"
+    assert set(_YIELDING[kind]) & excused == set()
 
 
 def test_a_claimed_step_cannot_be_claimed_again(operation: Operation) -> None:

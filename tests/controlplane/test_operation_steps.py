@@ -33,6 +33,7 @@ from controlplane.clusters.operations import (
     step_fail,
     step_wait,
 )
+from controlplane.clusters.selectors import operation_view
 from controlplane.clusters.workflows import WORKFLOWS
 from controlplane.common.errors import Conflict
 from controlplane.provisioning.steps import STEPS
@@ -55,6 +56,23 @@ def test_every_step_of_every_workflow_is_written(operation: Operation) -> None:
 
 def test_what_the_steps_do_is_known_for_each_and_for_no_other() -> None:
     assert {definition.name for steps in WORKFLOWS.values() for definition in steps} == set(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("fault", "title"),
+    [
+        ("kill", "Kill the leader's process"),
+        ("hang", "Make the leader's process hang"),
+        ("cut", "Cut the leader off the network"),
+    ],
+)
+def test_the_step_of_a_drill_says_what_is_done_to_the_leader(world: World, fault: str, title: str) -> None:
+    operation = make_operation(world.acme, "fresh")
+    Operation.objects.filter(pk=operation.pk).update(type=OperationType.GROUP_DRILL, metadata={"fault": fault})
+    operation.steps.all().delete()
+    operation.refresh_from_db()
+    OperationStep.objects.create(operation=operation, position=0, name="drill_fault")
+    assert [step.title for step in operation_view(operation).steps] == [title]
 
 
 _BEGINNING = "it begins: rows and files are half made, within seconds"

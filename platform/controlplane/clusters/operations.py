@@ -31,7 +31,7 @@ from controlplane.clusters.models import (
     OperationType,
     StepState,
 )
-from controlplane.clusters.workflows import WORKFLOWS, step_definition
+from controlplane.clusters.workflows import WORKFLOWS, step_definition, step_title
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict
 from controlplane.common.logging import get_logger
@@ -248,14 +248,14 @@ def _in_progress(cluster: Cluster) -> Conflict:
             message = say(
                 "Another operation on this cluster is in progress: %(type)s, which %(by)s asked for, is at “%(title)s”"
                 " (%(message)s).",
-                title=definition.title,
+                title=step_title(running, step.name),
                 message=step.message,
                 **named,
             )
         else:
             message = say(
                 "Another operation on this cluster is in progress: %(type)s, which %(by)s asked for, is at “%(title)s”.",
-                title=definition.title,
+                title=step_title(running, step.name),
                 **named,
             )
         hint = say(

@@ -22,7 +22,7 @@ from controlplane.clusters.models import (
     Replica,
     StepState,
 )
-from controlplane.clusters.workflows import step_definition
+from controlplane.clusters.workflows import step_title
 from controlplane.common.errors import NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.models import Membership, Tenant
@@ -135,7 +135,7 @@ def operation_view(operation: Operation) -> OperationView:
     steps = [
         StepView(
             name=step.name,
-            title=step_definition(operation.type, step.name).title,
+            title=step_title(operation, step.name),
             state=step.state,
             attempts=step.attempts,
             message=step.message,

@@ -7,7 +7,7 @@ before it fails.
 
 from dataclasses import dataclass
 
-from controlplane.clusters.models import OperationType
+from controlplane.clusters.models import Operation, OperationType
 from controlplane.common.sentences import say
 
 
@@ -75,7 +75,7 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         # Which of them one drill has is in failover/drill/services.py.
         StepDefinition("drill_preflight", say("Look at every replica"), 30),
         StepDefinition("drill_probe", say("Send probe messages"), 30),
-        StepDefinition("drill_fault", say("Stop the leader's process"), 60),
+        StepDefinition("drill_fault", say("Kill the leader's process"), 60),
         StepDefinition("failover_fence", say("Fence the old master"), 60),
         StepDefinition("failover_promote", say("Promote the candidate"), 60),
         StepDefinition("drill_elect", say("Wait for the election"), 60),
@@ -185,6 +185,16 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("release", say("Release ports and names")),
     ),
 }
+
+
+# What a drill does to the leader, where it does not kill it: by the fault in the operation's metadata.
+_FAULT_TITLES = {"hang": say("Make the leader's process hang"), "cut": say("Cut the leader off the network")}
+
+
+def step_title(operation: Operation, name: str) -> str:
+    """Return what a step of this operation does, in words; raises KeyError as `step_definition` does."""
+    title = step_definition(operation.type, name).title
+    return _FAULT_TITLES.get(operation.metadata.get("fault", ""), title) if name == "drill_fault" else title
 
 
 def step_definition(operation_type: str, name: str) -> StepDefinition:

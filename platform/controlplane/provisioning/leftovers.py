@@ -17,7 +17,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.accounts.operators import operator_require
 from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationState, StepState
 from controlplane.clusters.stuck_operations import left_behind
-from controlplane.clusters.workflows import step_definition
+from controlplane.clusters.workflows import step_definition, step_title
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerUnreachable
 from controlplane.common.logging import get_logger
@@ -172,4 +172,4 @@ def _stuck(now: datetime) -> Iterable[StuckOperation]:
             ended = [step.finished_at for step in steps if step.finished_at is not None]
             since, allowed = max(ended, default=operation.created_at), timedelta()
         if now - since > allowed + _GRACE:
-            yield StuckOperation(operation, definition.title, since, present.started_at is not None)
+            yield StuckOperation(operation, step_title(operation, present.name), since, present.started_at is not None)

@@ -16,7 +16,7 @@ from controlplane.clusters.operations import (
     step_is_overdue,
     step_wait,
 )
-from controlplane.clusters.workflows import step_definition
+from controlplane.clusters.workflows import step_title
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver
@@ -72,7 +72,7 @@ def _run_claimed(claim: StepClaim, driver: Driver) -> Outcome:
         why = reason.message if isinstance(reason, StepNotReady) else str(reason)
         message = why or say("It ran out of time.")
         if step_is_overdue(step, timezone.now()):
-            title = step_definition(step.operation.type, step.name).title
+            title = step_title(step.operation, step.name)
             cause = say("“%(title)s” took too long. %(message)s", title=title, message=message)
             return _if_written(step_fail(claim, cause=cause, hint=say("Retry the operation.")), Outcome.FAILED)
         delay_s = reason.delay_s if isinstance(reason, StepNotReady) else 2.0

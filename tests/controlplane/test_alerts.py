@@ -20,10 +20,12 @@ from controlplane.alerts.models import Alert, AlertRule, AlertSilence, AlertStat
 from controlplane.alerts.selectors import firing_count
 from controlplane.alerts.silences import Silences
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState, Health, NameServer, Replica
+from controlplane.common.audit import audit_event_record
 from controlplane.common.models import AuditEvent
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.models import LAG_NEWS_MS, ClusterFigures, ClusterGroups, DrainState, LagWindow
-from tests.controlplane.world import Json, World, make_cluster
+from controlplane.topics.models import Topic
+from tests.controlplane.world import SYSTEM, Json, World, make_cluster
 
 ACME = "/api/v1/tenants/acme/"
 RULES = f"{ACME}clusters/orders/alert-rules/"
@@ -221,6 +223,38 @@ def test_an_alert_of_a_deleted_group_ends_at_once_and_does_not_begin_again(world
         alerts_evaluate(now + timedelta(seconds=seconds))
     alert = Alert.objects.get(kind="lag_seconds")
     assert (alert.state, alert.resolved_because) == (AlertState.RESOLVED, "The consumer group was deleted.")
+
+
+def fired_lag(cluster: Cluster, now: datetime) -> Alert:
+    window(cluster, now, lag_ms_last=3_600_000)
+    for seconds in (0, 301):
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    return Alert.objects.get(kind="lag_seconds")
+
+
+def topic_deleted(cluster: Cluster, name: str, at: datetime) -> None:
+    path = Topic(cluster=cluster, name=name).path
+    audit_event_record(actor=SYSTEM, action="topic.delete", resource=path, tenant_id=cluster.tenant_id)
+    AuditEvent.objects.filter(resource=path).update(created_at=at)
+
+
+def test_an_alert_of_a_deleted_topic_ends_at_once_and_does_not_begin_again(world: World) -> None:
+    now = timezone.now()
+    topic = fired_lag(world.cluster, now).subject.partition(" on ")[2]
+    topic_deleted(world.cluster, topic, now + timedelta(seconds=305))
+    for seconds in (315, 330):
+        alerts_evaluate(now + timedelta(seconds=seconds))
+    alert = Alert.objects.get(kind="lag_seconds")
+    assert (alert.state, alert.resolved_because) == (AlertState.RESOLVED, "The topic was deleted.")
+
+
+def test_an_alert_of_a_topic_that_was_made_again_goes_on(world: World) -> None:
+    now = timezone.now()
+    topic = fired_lag(world.cluster, now).subject.partition(" on ")[2]
+    topic_deleted(world.cluster, topic, now + timedelta(seconds=305))
+    Topic.objects.create(cluster=world.cluster, name=topic)
+    alerts_evaluate(now + timedelta(seconds=315))
+    assert Alert.objects.get(kind="lag_seconds").state == AlertState.FIRING
 
 
 def test_a_group_that_was_not_there_before_its_alert_is_not_taken_for_deleted(world: World) -> None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.alerts.deliveries import budget_notices_queue, notices_queue
 from controlplane.alerts.evaluation import Act, Change, Key, OpenAlert, evaluate
-from controlplane.alerts.facts import facts_now, groups_gone
+from controlplane.alerts.facts import facts_now, groups_gone, topics_gone
 from controlplane.alerts.kinds import KINDS, Rule
 from controlplane.alerts.models import OPEN_STATES, Alert, AlertDelivery, AlertRule, AlertSilence, AlertState
 from controlplane.clusters.models import Cluster, ClusterState
@@ -63,7 +63,13 @@ def alerts_evaluate(now: datetime | None = None) -> int | None:
 
         running = set(Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True))
         changes = evaluate(
-            facts_now(at, open_alerts), rule_of, open_alerts, at, running=running, gone=groups_gone(open_alerts)
+            facts_now(at, open_alerts),
+            rule_of,
+            open_alerts,
+            at,
+            running=running,
+            gone=groups_gone(open_alerts),
+            without_topic=topics_gone(at, open_alerts),
         )
         states = _write(changes, rows, at)
         notices_queue(at)

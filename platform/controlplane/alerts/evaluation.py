@@ -85,11 +85,12 @@ def evaluate(
     *,
     running: Container[uuid.UUID],
     gone: Container[Key] = frozenset(),
+    without_topic: Container[Key] = frozenset(),
 ) -> list[Change]:
     """Return what is to be changed; an alert that begins and needs no time gets BEGIN, and FIRE the next time.
 
     `running`: the clusters that are watched. Whatever was wrong with another one ends. `gone`: what was about a consumer group
-    that has been deleted.
+    that has been deleted, `without_topic`: about the lag on a topic that has.
     """
     opened = {alert.key: alert for alert in open_alerts}
     counts: dict[tuple[uuid.UUID, str], int] = defaultdict(int)
@@ -99,7 +100,7 @@ def evaluate(
     begins: list[Change] = []
     known: set[Key] = set()
     for fact in facts:
-        if fact.key in gone:
+        if fact.key in gone or fact.key in without_topic:
             continue
         known.add(fact.key)
         rule, alert = rule_of(fact.key.cluster_id, fact.key.kind), opened.get(fact.key)
@@ -123,6 +124,8 @@ def evaluate(
             changes.append(_ended(alert, say("Its cluster does not run any more.")))
         elif key in gone:
             changes.append(_ended(alert, say("The consumer group was deleted.")))
+        elif key in without_topic:
+            changes.append(_ended(alert, say("The topic was deleted.")))
         elif reason := _gone(alert, rule_of(key.cluster_id, key.kind), now):
             changes.append(_ended(alert, reason))
     for change in begins:

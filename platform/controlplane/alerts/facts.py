@@ -13,14 +13,16 @@ from django.db import connection
 from django.db.models import Exists, F, OuterRef, Window
 from django.db.models.functions import RowNumber
 
-from controlplane.alerts.evaluation import Fact, Key, OpenAlert
+from controlplane.alerts.evaluation import FORGOTTEN_AFTER, Fact, Key, OpenAlert
 from controlplane.alerts.kinds import OPEN_MAX
 from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Process, Replica
 from controlplane.clusters.selectors import HEALTH_STALE_AFTER
+from controlplane.common.models import AuditEvent
 from controlplane.common.sentences import say
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.figures import STALE_AFTER
 from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, LagWindow
+from controlplane.topics.models import Topic
 
 # A window is counted after its end, by a job that runs every few minutes and may have to be repeated.
 _WINDOW_STALE_AFTER = timedelta(minutes=20)
@@ -49,6 +51,42 @@ def groups_gone(open_alerts: Iterable[OpenAlert]) -> set[Key]:
     }
     gone = _groups_gone(set(groups.values()))
     return {alert.key for alert, group in groups.items() if gone.get(group, alert.since) > alert.since}
+
+
+def topics_gone(now: datetime, open_alerts: Iterable[OpenAlert]) -> set[Key]:
+    """Return which open alerts are about the lag on a topic that was deleted since the alert began."""
+    topics = {
+        alert: (alert.key.cluster_id, alert.key.subject.partition(" on ")[2])
+        for alert in open_alerts
+        if alert.key.kind in _LAG_KINDS
+    }
+    gone = _topics_gone(now, set(topics.values()))
+    return {alert.key for alert, topic in topics.items() if gone.get(topic, alert.since) > alert.since}
+
+
+def _topics_gone(now: datetime, topics: Collection[tuple[uuid.UUID, str]]) -> dict[tuple[uuid.UUID, str], datetime]:
+    """Return those of the topics that were deleted within a day and not made again, with when. Older alerts are forgotten."""
+    if not topics:
+        return {}
+    clusters = Cluster.objects.filter(pk__in={cluster_id for cluster_id, _ in topics}).select_related("tenant")
+    by_id = {cluster.pk: cluster for cluster in clusters}
+    asked = {
+        Topic(cluster=by_id[cluster_id], name=name).path: (cluster_id, name)
+        for cluster_id, name in topics
+        if cluster_id in by_id
+    }
+    deletions = AuditEvent.objects.filter(
+        action="topic.delete",
+        tenant_id__in={cluster.tenant_id for cluster in by_id.values()},
+        created_at__gt=now - FORGOTTEN_AFTER,
+        resource__in=asked,
+    )
+    found = {asked[event.resource]: event.created_at for event in deletions.order_by("created_at")}
+    if found:  # one whose deletion goes on still has its row
+        there = Topic.objects.filter(cluster_id__in=by_id, name__in={name for _, name in found})
+        for place in there.values_list("cluster_id", "name"):
+            found.pop(place, None)
+    return found
 
 
 def _groups_gone(groups: Collection[tuple[uuid.UUID, str]]) -> dict[tuple[uuid.UUID, str], datetime]:
@@ -197,9 +235,12 @@ def _lag(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
     yielded: set[int] = set()
     wrong = list(news)
     gone = _groups_gone({(window.cluster_id, window.consumer_group) for window in wrong})
+    no_topic = _topics_gone(now, {(window.cluster_id, window.topic) for window in wrong})
     for window in wrong:
         # Windows from before its deletion are news for a while.
         if gone.get((window.cluster_id, window.consumer_group), window.window_start) > window.window_start:
+            continue
+        if no_topic.get((window.cluster_id, window.topic), window.window_start) > window.window_start:
             continue
         yielded.add(window.pk)
         yield from _of_window(window, now)

@@ -16,7 +16,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts import notices
-from controlplane.accounts.models import AccountNotice, KnownBrowser
+from controlplane.accounts.models import AccountNotice, KnownBrowser, User
 from controlplane.accounts.notices import notice_mail, notices_mail
 from controlplane.accounts.second_factor import second_factor_remove
 from controlplane.common.models import AuditEvent
@@ -90,11 +90,20 @@ def test_words_that_a_stranger_chose_are_not_mailed(world: World) -> None:
     assert "0190" not in text
 
 
-def test_the_notice_is_in_the_language_of_the_log_in(world: World) -> None:
+def test_a_strangers_log_in_chooses_no_language_for_the_account(world: World) -> None:
     log_in(Client(), world)
-    reader = Client()
-    reader.post("/language/", {"language": "zh-hans", "next": "/login/"})
-    log_in(reader, world)
+    stranger = Client()
+    stranger.post("/language/", {"language": "zh-hans", "next": "/login/"})
+    log_in(stranger, world)
+    [(subject, _)] = mailed()
+    assert subject == "[Highwater] New log-in: Firefox on Linux"
+    assert User.objects.get(pk=world.alice.pk).language == ""
+
+
+def test_the_notice_is_in_the_language_of_the_account(world: World) -> None:
+    User.objects.filter(pk=world.alice.pk).update(language="zh-hans")
+    log_in(Client(), world)
+    log_in(Client(), world)
     [(subject, text)] = mailed()
     assert "新登录" in subject
     assert "更改密码" in text

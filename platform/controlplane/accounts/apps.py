@@ -11,7 +11,6 @@ class AccountsConfig(AppConfig):
             account_events,
             identities,
             known_browsers,
-            languages,
             second_factor,
             session_limits,
         )

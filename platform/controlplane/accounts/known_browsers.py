@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
+from controlplane.accounts.languages import language_choose
 from controlplane.accounts.models import KnownBrowser, User
 from controlplane.accounts.notices import notice_write
 
@@ -22,10 +23,15 @@ _GIVEN = "browser_id_given"
 
 @receiver(user_logged_in, dispatch_uid="known_browsers.log_in")
 def _note_browser(request: HttpRequest, user: User, **others: Any) -> None:
-    """Notify the user of a browser that is new to the account, unless it is the account's first."""
+    """Notify the user of a browser that is new to the account, unless it is the account's first.
+
+    What language was chosen before the log-in is kept with the account, but not from a new browser: it may be a stranger's.
+    """
+    language = request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, "")
     browser_id = request.COOKIES.get(settings.HIGHWATER_BROWSER_COOKIE_NAME, "")
     known = KnownBrowser.objects.filter(user=user)
     if browser_id and known.filter(hash=_hash(browser_id)).update(last_seen_at=timezone.now()):
+        language_choose(user, language)
         return
     is_first = not known.exists()
     if not 20 <= len(browser_id) <= 64:
@@ -34,7 +40,9 @@ def _note_browser(request: HttpRequest, user: User, **others: Any) -> None:
     KnownBrowser.objects.create(user=user, hash=_hash(browser_id))
     oldest = known.order_by("-last_seen_at").values_list("pk", flat=True)[_KEPT_MAX:]
     known.filter(pk__in=list(oldest)).delete()
-    if not is_first:
+    if is_first:
+        language_choose(user, language)
+    else:
         notice_write("new_browser", user)
 
 

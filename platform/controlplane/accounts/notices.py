@@ -72,7 +72,7 @@ def notice_write(kind: str, user: User, *, email: str | None = None, **details: 
         details=details,
         address=context.address,
         browser=_known_browser(context.user_agent),
-        language=translation.get_language() or settings.LANGUAGE_CODE,
+        language=user.language or settings.LANGUAGE_CODE,  # the account's: whoever did it may be a stranger
     )
     _enqueue(notice.pk)
 
@@ -115,7 +115,7 @@ def notices_mail() -> int:
 
 
 def notice_words(notice: AccountNotice) -> tuple[str, str]:
-    """Return a notice's subject and text, in the language of the one who did it."""
+    """Return a notice's subject and text, in the account's language."""
     base = settings.HIGHWATER_PUBLIC_URL.rstrip("/")
     with translation.override(notice.language):
         values = {**notice.details, "browser": notice.browser or _("unknown browser")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from unittest.mock import patch
@@ -107,6 +108,14 @@ def test_the_notice_is_in_the_language_of_the_account(world: World) -> None:
     [(subject, text)] = mailed()
     assert "新登录" in subject
     assert "更改密码" in text
+
+
+def test_a_link_for_a_new_password_is_mailed_in_the_language_of_the_account_and_whole(world: World) -> None:
+    User.objects.filter(pk=world.alice.pk).update(language="zh-hans")
+    Client().post("/password/reset/", {"email": world.alice.email})
+    (sent,) = mail.outbox
+    assert "密码重置" in sent.subject
+    assert set(re.findall(r"[A-Za-z]{2,}", re.sub(r"http\S+", "", str(sent.body)))) == {"testserver"}
 
 
 def change_password(client: Client, world: World) -> None:

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import translation
 
 from controlplane.accounts.models import User
 
@@ -23,6 +24,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped up
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return str(settings.HIGHWATER_SIGN_UP) == "open"
+
+    def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
+        """Mail in the language of the address's account; in the page's where it has none or there is no account."""
+        language = User.objects.filter(email__iexact=email).values_list("language", flat=True).first()
+        with translation.override(language or translation.get_language()):
+            super().send_mail(template_prefix, email, context)
 
     def get_login_stages(self) -> list[str]:
         """Return the steps of a log-in, with our own for the second factor."""

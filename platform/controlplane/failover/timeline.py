@@ -13,7 +13,7 @@ TITLES = {
     "requested": say("Requested"),
     "preflight": say("Pre-flight, epoch reserved"),
     "probing": say("Probe messages sent"),
-    "fault": say("Leader's process stopped"),
+    "fault": say("Leader taken away"),
     "sends_held": say("Sends held"),
     "drained": say("Candidate caught up"),
     "fenced": say("Fenced: no other replica leads"),

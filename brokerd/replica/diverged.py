@@ -3,6 +3,7 @@
 Two kinds of file:
 
 - `<epoch>-<begin>-<end>-<time>.log`: records that the group's leader never had, one after the other; of a BLANK its head alone.
+  Where the logs part within a record, the rest of that one comes first.
 - `cut-<begin>`, or `cut-<begin>.<number>` where there is one already: what recovery truncated after a power cut. A record of
   log offset o stands at o - begin; between records there may be zeros and torn bytes.
 
@@ -186,7 +187,8 @@ class DivergedMessages:
         finally:
             self._disk.close(fd)
         truncated = _TRUNCATED.fullmatch(name)
-        return _Contents(size, None if truncated is None else int(truncated[1]))
+        cut = _CUT.fullmatch(name)
+        return _Contents(size, int(truncated[1]) if truncated else None, int(cut[2]) if cut else None)
 
 
 @dataclass(slots=True)
@@ -203,10 +205,14 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Contents:
-    """What was found in a file so far. `log_begin`: the log offset of its first byte, where it stands there as in the log."""
+    """What was found in a file so far. `log_begin`: the log offset of its first byte, where it stands there as in the log.
+
+    `parted_at`: the log offset of a diverged cut's first byte, which may stand within a record.
+    """
 
     size: int
     log_begin: int | None
+    parted_at: int | None = None
     looked_to: int = 0
     positions: array[int] = field(default_factory=lambda: array("q"))
     topics: Counter[str] = field(default_factory=Counter)
@@ -271,12 +277,15 @@ class _Contents:
             if record is not None:
                 self._note(self.looked_to, record)
                 return record.size_bytes
-        if self.log_begin is None:
+        begin = self.log_begin
+        if begin is None and not self.positions:
+            begin = self.parted_at  # the rest of the record within which the logs part: whole ones may follow it
+        if begin is None:
             return self.size - self.looked_to  # saved records follow each other: what comes after other bytes is none
         found = window.find(_MAGIC_START, 5)
         while found >= 0:
             head = window[found - 4 : found - 4 + HEAD.size]
-            if len(head) < HEAD.size or HEAD.unpack(head)[6] == self.log_begin + self.looked_to + found - 4:
+            if len(head) < HEAD.size or HEAD.unpack(head)[6] == begin + self.looked_to + found - 4:
                 return found - 4
             found = window.find(_MAGIC_START, found + 1)
         return len(window) if self.looked_to + len(window) >= self.size else max(1, len(window) - 7)

@@ -49,6 +49,17 @@ def test_a_cut_that_begins_within_a_record_keeps_the_bytes_that_follow(within_by
     assert file.size_bytes == store.end_offset - begin
 
 
+@pytest.mark.parametrize("within_bytes", [12, 100])
+def test_a_cut_that_begins_within_a_record_lists_the_whole_ones_behind_it(within_bytes: int) -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 3, 200)
+    kept = DivergedMessages(disk, ROOT)
+    name = kept.save(store, results[0].physical_offset + within_bytes, 3, NOW_MS)
+    found = kept.read(name, 0, 7)
+    assert [record.body[:6] for record in decode_records(found.data)] == [b"000001", b"000002"]
+
+
 def test_a_cut_is_read_by_parts_each_message_once() -> None:
     _, kept, name = saved()
     bodies, position, size = [], 0, 1

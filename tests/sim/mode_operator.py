@@ -83,12 +83,14 @@ class ModeOperator(ControlPlane):
 
     def promote_unclean(self, candidate: str) -> Flow:
         """Not while a change hangs in the middle: it is to be finished first, unless no replica that may lead has heard of it
-        and none leads."""
+        and none leads. A careful operator asks then for what loses nothing: without a leader no change is ever finished."""
         able = [status for status in self.statuses.values() if status.promotable]
         as_noted = {(status.mode, status.pending_mode) for status in able} == {(self.row_mode, None)}
         unheard = self._careful and self.operation is None and self.leader is None
         if as_noted and (self.settled or unheard):
             yield from super().promote_unclean(candidate)
+        elif self._careful:
+            yield from self.failover()
 
     # --- changes of the mode
 

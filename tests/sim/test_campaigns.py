@@ -196,6 +196,12 @@ def test_a_change_that_only_a_damaged_leader_has_heard_of_does_not_hang_for_ever
     assert outcome.violation is None
 
 
+def test_a_clean_promotion_is_asked_for_beside_a_new_disk_where_the_change_of_the_mode_hangs() -> None:
+    """The operator waited there for a leader to finish the change, and no one made one lead: two of three held everything."""
+    outcome = run_changing_seed("sync", 5074)
+    assert outcome.violation is None
+
+
 def test_consume_queues_of_a_log_that_began_again_do_not_lengthen_a_queue() -> None:
     """A power cut brought their files back there, and the queues began before the log's first record."""
     outcome = run_changing_seed("sync", 920034)

@@ -197,7 +197,10 @@ class Server:
         )
         try:
             if self._tls.is_offered:
+                # The peer's before the handshake, so that whoever makes room for another frees its descriptor at once.
                 peer.socket = await self._tls.accept(peer.socket)
+                if isinstance(peer.socket, TlsSocket):
+                    await peer.socket.handshake()
             await self._read(service, peer, connection)
         except (OSError, trio.ClosedResourceError) as error:
             logger.debug("%r: %s", peer, error)

@@ -31,6 +31,14 @@ class TlsSocket:
         self.getpeername = sock.getpeername
         self.close = sock.close
 
+    async def handshake(self) -> None:
+        """Come to terms with the client; raises OSError where that fails or takes too long."""
+        try:
+            with trio.fail_after(_HANDSHAKE_TIMEOUT_S):
+                await _handshake(self._socket)
+        except trio.TooSlowError:
+            raise ConnectionError("the TLS handshake took too long") from None
+
     def recv_into(self, buffer: bytearray | memoryview) -> int:
         try:
             return self._socket.recv_into(buffer)
@@ -71,9 +79,10 @@ class ServerTls:
         return self._context is not None
 
     async def accept(self, sock: socket.socket | TlsSocket) -> socket.socket | TlsSocket:
-        """The socket to go on with, once its first byte is here and the handshake done.
+        """The socket to go on with, once its first byte is here. A TlsSocket has its handshake still before it, and owns the
+        descriptor from now on: closing `sock` would leave it open.
 
-        Raises RemoteProtocolError for plain text where TLS is demanded, OSError for a handshake that fails.
+        Raises RemoteProtocolError for plain text where TLS is demanded.
         """
         assert self._context is not None, "TLS is not offered"
         assert not isinstance(sock, TlsSocket), "it speaks TLS already"
@@ -82,19 +91,11 @@ class ServerTls:
             if self._mode is TlsMode.ENFORCING:
                 raise RemoteProtocolError("plain text, but tls.server.mode is enforcing: connect with TLS")
             return sock
-        secured = self._context.get().wrap_socket(
-            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+        return TlsSocket(
+            self._context.get().wrap_socket(
+                sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+            )
         )
-        try:
-            with trio.fail_after(_HANDSHAKE_TIMEOUT_S):
-                await _handshake(secured)
-        except trio.TooSlowError:
-            secured.close()
-            raise ConnectionError("the TLS handshake took too long") from None
-        except BaseException:
-            secured.close()
-            raise
-        return TlsSocket(secured)
 
 
 async def _handshake(secured: ssl.SSLSocket) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -36,8 +37,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def make_live_broker(tmp_path: Path) -> Iterator[MakeLiveBroker]:
     made: list[LiveBroker] = []
 
-    def make(**conf: str) -> LiveBroker:
-        made.append(LiveBroker(tmp_path / f"live{len(made)}", (), **conf))
+    def make(*prefix: str, **conf: str) -> LiveBroker:
+        made.append(LiveBroker(tmp_path / f"live{len(made)}", prefix, **conf))
         return made[-1]
 
     yield make
@@ -184,6 +185,20 @@ def test_a_handshake_that_stalls_holds_up_no_one(make_live_broker: MakeLiveBroke
         stalled.sendall(b"\x16\x03\x01")
         with secured(broker.address, authority.client_context()) as stream:
             assert broker.send(stream).code == ResponseCode.SUCCESS
+
+
+def test_stalled_handshakes_that_made_room_hold_no_descriptors(
+    make_live_broker: MakeLiveBroker, authority: Authority
+) -> None:
+    broker = make_live_broker("prlimit", "--nofile=400:400", "--", **keys(authority))
+    with contextlib.ExitStack() as strangers, broker.connection() as earlier:
+        assert broker.send(earlier).code == ResponseCode.SUCCESS
+        for _ in range(600):
+            strangers.enter_context(connect(broker.address)).sendall(b"\x16\x03\x01")
+        with secured(broker.address, authority.client_context()) as later:
+            assert broker.send(later).code == ResponseCode.SUCCESS
+        assert broker.send(earlier).code == ResponseCode.SUCCESS
+    assert "Too many open files" not in broker.log
 
 
 def test_brokers_register_and_the_sdk_sends_where_everything_is_enforced(authority: Authority, tmp_path: Path) -> None:

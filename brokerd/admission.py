@@ -44,6 +44,7 @@ class Admission:
         self.peers: set[Peer] = set()
         self._unproven: dict[str, dict[Peer, None]] = {}
         self._frames_bytes = {False: 0, True: 0}
+        self._unproven_bytes: dict[str, int] = {}  # of those, by address
 
     def admit(self, peer: Peer) -> Peer | None:
         """Take a new connection; returns the one to close for it. The peer itself is returned when all others are proven."""
@@ -75,16 +76,39 @@ class Admission:
             if not own:
                 del self._unproven[address]
 
-    def count_unfinished(self, peer: Peer, size: int) -> bool:
-        """A peer has this much of an unfinished frame; whether that is still allowed."""
+    def count_unfinished(self, peer: Peer, size: int) -> Peer | None:
+        """A peer has this much of an unfinished frame; returns the peer to end where that is too much.
+
+        Of the unproven ones it is who has most of the address that holds most: strangers elsewhere do not end a newcomer whose
+        first request is large. One of that address itself is ended without a search.
+        """
         before = peer.unfinished_bytes
         proven = peer.proven_frames
         self._frames_bytes[proven] += size - before
         peer.unfinished_bytes = size
+        if not proven:
+            self._count_address(peer.remote_address[0], size - before)
         if not size and proven is not peer.proven:
             peer.proven_frames = peer.proven  # counted there from its next frame on
-        limit = PROVEN_FRAMES_BYTES if proven else UNPROVEN_FRAMES_BYTES
-        return size <= before or self._frames_bytes[proven] <= limit
+        if size <= before:
+            return None
+        if proven:
+            return peer if self._frames_bytes[True] > PROVEN_FRAMES_BYTES else None
+        return self._of_the_address_that_holds_most(peer) if self._frames_bytes[False] > UNPROVEN_FRAMES_BYTES else None
+
+    def _count_address(self, address: str, more_bytes: int) -> None:
+        held = self._unproven_bytes.get(address, 0) + more_bytes
+        if held:
+            self._unproven_bytes[address] = held
+        else:
+            self._unproven_bytes.pop(address, None)
+
+    def _of_the_address_that_holds_most(self, newcomer: Peer) -> Peer:
+        address = max(self._unproven_bytes, key=self._unproven_bytes.__getitem__)
+        if address == newcomer.remote_address[0]:
+            return newcomer
+        own = [peer for peer in self._unproven.get(address, ()) if not peer.proven_frames]
+        return max(own, key=lambda peer: peer.unfinished_bytes, default=newcomer)
 
     def _of_the_fullest_address(self) -> Peer | None:
         for own in sorted(self._unproven.values(), key=len, reverse=True):

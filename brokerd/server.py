@@ -278,9 +278,13 @@ class Server:
                 peer.partial_deadline_s = (
                     partial_since_s + _PARTIAL_FRAME_TIMEOUT_S + unfinished / _PARTIAL_FRAME_BYTES_PER_S
                 )
-                if not self._admission.count_unfinished(peer, unfinished):
-                    logger.warning("%r: closing, unfinished frames hold too much memory", peer)
-                    return
+                leaving = self._admission.count_unfinished(peer, unfinished)
+                if leaving is not None:
+                    logger.warning("%r: closing, unfinished frames hold too much memory", leaving)
+                    self._admission.leave(leaving)
+                    leaving.close()
+                    if leaving is peer:
+                        return
             if connection.is_broken:
                 connection.commands()  # says how
             commands = []  # a silent peer would hold its last requests' bodies
@@ -296,9 +300,14 @@ class Server:
                 if now_s > peer.partial_deadline_s:
                     logger.warning("%r: closing, a frame has been incomplete for too long", peer)
                     peer.close()
-                elif not peer.proven and now_s - peer.connected_s > _UNPROVEN_IDLE_S and self._config.acl_enable:
-                    logger.info("%r: closing, it has shown no account for %g s", peer, _UNPROVEN_IDLE_S)
+                elif not peer.proven and self._config.acl_enable and now_s > self._unproven_until_s(peer):
+                    logger.info("%r: closing, it has shown no account for %.1f s", peer, now_s - peer.connected_s)
                     peer.close()
                 elif now_s - peer.last_read_s > idle_s and not peer.pending_bytes:
                     logger.info("%r: closing, it has been silent for %g s", peer, idle_s)
                     peer.close()
+
+    @staticmethod
+    def _unproven_until_s(peer: Peer) -> float:
+        """When it must have shown an account: later where a large first request is on its way and arrives fast enough."""
+        return peer.connected_s + _UNPROVEN_IDLE_S + peer.unfinished_bytes / _PARTIAL_FRAME_BYTES_PER_S

@@ -75,13 +75,51 @@ def _tls_of(config: NamesrvConfig) -> ReloadedContext | None:
     return ReloadedContext(files, lambda files: server_context(files, auth))
 
 
+class _TurnsOfStrangers(trio.abc.Stream):
+    """A socket. Of all strangers in the middle of a frame one is read from in a turn of the loop: hundreds would hold up everyone
+    for as long as it takes to read from each.
+    """
+
+    def __init__(self, stream: trio.SocketStream, turn: trio.StrictFIFOLock) -> None:
+        self._stream = stream
+        self._turn = turn
+        self.in_frame = False  # of a stranger's
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if self.in_frame:
+            await trio.lowlevel.wait_readable(self._stream.socket)
+            async with self._turn:
+                await trio.lowlevel.checkpoint()
+        return await self._stream.receive_some(max_bytes)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 class Peer:
     """One connection. Equal only to itself, so it can stand for the channel in the registry."""
 
-    __slots__ = ("_name", "connection", "host", "partial_since_s", "scope", "stream", "trusted", "unfinished_bytes")
+    __slots__ = (
+        "_name",
+        "connection",
+        "host",
+        "partial_since_s",
+        "scope",
+        "socket_stream",
+        "stream",
+        "trusted",
+        "unfinished_bytes",
+    )
 
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream: trio.abc.Stream = stream
+    def __init__(self, stream: trio.SocketStream, strangers_turn: trio.StrictFIFOLock) -> None:
+        self.socket_stream = _TurnsOfStrangers(stream, strangers_turn)
+        self.stream: trio.abc.Stream = self.socket_stream
         self.scope = trio.CancelScope()
         self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
         self.trusted = False
@@ -195,7 +233,7 @@ class Server:
             stream.socket.close()
             return
         try:
-            peer = Peer(stream)
+            peer = Peer(stream, self._strangers_turn)
         except OSError:  # it has gone already
             stream.socket.close()
             return
@@ -253,7 +291,7 @@ class Server:
             if first and self._config.tls_server_mode == TlsMode.ENFORCING.value:
                 raise RemoteProtocolError("plain text, but tls.server.mode is enforcing: connect with TLS")
             return
-        secured = trio.SSLStream(stream, tls.get(), server_side=True, https_compatible=True)
+        secured = trio.SSLStream(peer.socket_stream, tls.get(), server_side=True, https_compatible=True)
         with trio.move_on_after(_HANDSHAKE_TIMEOUT_S) as shaking:
             await secured.do_handshake()
         if shaking.cancelled_caught:
@@ -282,20 +320,9 @@ class Server:
                 deadline_s = peer.partial_since_s + patience_s
                 why = "a frame has been incomplete for too long"
         with trio.move_on_at(deadline_s):
-            if peer.unfinished_bytes:
-                await self._wait_for_turn(peer)
             return await peer.stream.receive_some(_RECEIVE_BYTES)
         logger.info("%r: closing, %s", peer, why)
         return b""
-
-    async def _wait_for_turn(self, peer: Peer) -> None:
-        """Of all strangers in the middle of a frame one is read from in a turn of the loop: hundreds would hold up everyone for as
-        long as it takes to read from each.
-        """
-        if isinstance(peer.stream, trio.SocketStream):  # TLS may hold more than its socket shows
-            await trio.lowlevel.wait_readable(peer.stream.socket)
-        async with self._strangers_turn:
-            await trio.lowlevel.checkpoint()
 
     def _check_unfinished_frame(self, peer: Peer, unfinished_bytes: int) -> None:
         if unfinished_bytes == 0:
@@ -313,6 +340,7 @@ class Server:
     def _account(self, peer: Peer, unfinished_bytes: int) -> None:
         self._unfinished_bytes[peer.unfinished_bytes > UNTRUSTED_FRAME_BYTES] -= peer.unfinished_bytes
         peer.unfinished_bytes = unfinished_bytes
+        peer.socket_stream.in_frame = unfinished_bytes > 0
         self._unfinished_bytes[unfinished_bytes > UNTRUSTED_FRAME_BYTES] += unfinished_bytes
 
     async def _process(self, peer: Peer, commands: list[RemotingCommand]) -> None:

@@ -6,10 +6,11 @@ import contextlib
 import functools
 import itertools
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 import trio
+import trio.testing
 
 from brokerd.config import BrokerConfig
 from brokerd.environment import OsNetwork
@@ -175,3 +176,38 @@ def test_one_unfinished_frame_of_a_stranger_grows_in_a_turn_of_the_loop() -> Non
 
 def test_unfinished_frames_of_known_clients_grow_together() -> None:
     assert max(trio.run(functools.partial(_strangers_read_in_each_turn, have_shown_an_account=True))) > 1
+
+
+async def _is_open_after(seconds: float, *, unfinished_bytes: int = 0, proven: bool = False) -> bool:
+    server = Server(BrokerConfig(acl_enable=True), OsNetwork())
+    ours, theirs = connected()
+    async with trio.open_nursery() as nursery:
+        peer = Peer(theirs, nursery)
+        peer.connected_s = peer.last_read_s = trio.current_time()
+        peer.unfinished_bytes, peer.proven = unfinished_bytes, proven
+        server._admission.peers.add(peer)
+        nursery.start_soon(server._sweep)
+        await trio.sleep(seconds)
+        is_open = not peer.closed
+        nursery.cancel_scope.cancel()
+    peer.close()
+    ours.close()
+    return is_open
+
+
+def _with_virtual_time(check: Callable[[], Awaitable[bool]]) -> bool:
+    return trio.run(check, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_client_that_shows_no_account_is_ended_after_ten_seconds() -> None:
+    assert _with_virtual_time(lambda: _is_open_after(9))
+    assert not _with_virtual_time(lambda: _is_open_after(13))
+
+
+def test_a_client_that_has_shown_an_account_may_stay() -> None:
+    assert _with_virtual_time(lambda: _is_open_after(60, proven=True))
+
+
+def test_a_large_first_request_has_the_time_that_a_slow_line_needs() -> None:
+    assert _with_virtual_time(lambda: _is_open_after(25, unfinished_bytes=1024 * 1024))
+    assert not _with_virtual_time(lambda: _is_open_after(29, unfinished_bytes=1024 * 1024))

@@ -262,6 +262,22 @@ def test_a_disk_that_was_full_has_room_once_that_for_many_records_is_reserved() 
     assert len(bodies(store)) == 3
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_a_lack_of_descriptors_passes_without_a_restart(error: int) -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_store(disk, clock)
+    fill(store, 3)
+    disk.fail = lambda number, name: error if name == "create" else None
+    with pytest.raises(DiskFullError):
+        fill(store, 100, first=3)
+    kept = len(bodies(store))
+    assert store.refusal is None
+    disk.fail = lambda number, name: None
+    clock.time_ms += 1000
+    fill(store, 100, first=103)
+    assert len(bodies(store)) == kept + 100
+
+
 def test_a_disk_that_fails_while_room_is_looked_for_takes_no_more_messages() -> None:
     disk, clock = MemoryDisk(), ManualClock()
     store = open_store(disk, clock)

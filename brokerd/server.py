@@ -197,7 +197,7 @@ class Server:
         )
         try:
             if self._tls.is_offered:
-                # The peer's before the handshake, so that whoever makes room for another frees its descriptor at once.
+                # The peer's before the handshake, so that closing a peer to make room for another frees its descriptor at once.
                 peer.socket = await self._tls.accept(peer.socket)
                 if isinstance(peer.socket, TlsSocket):
                     await peer.socket.handshake()

@@ -279,7 +279,7 @@ class _Contents:
                 return record.size_bytes
         begin = self.log_begin
         if begin is None and not self.positions:
-            begin = self.parted_at  # the rest of the record within which the logs part: whole ones may follow it
+            begin = self.parted_at  # the rest of the record within which the logs part: complete ones may follow it
         if begin is None:
             return self.size - self.looked_to  # saved records follow each other: what comes after other bytes is none
         found = window.find(_MAGIC_START, 5)

@@ -104,6 +104,7 @@ def test_where_tls_is_not_offered_a_handshake_ends_the_connection(
 
 def test_versions_older_than_1_2_are_refused(make_live_broker: MakeLiveBroker, authority: Authority) -> None:
     broker = make_live_broker(**keys(authority))
+    assert server_context(TlsFiles(**paths(authority, "x"))).minimum_version is ssl.TLSVersion.TLSv1_2
     old = authority.client_context()
     old.set_ciphers("ALL:@SECLEVEL=0")  # OpenSSL itself offers so old a version no more
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):

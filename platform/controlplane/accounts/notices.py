@@ -72,7 +72,7 @@ def notice_write(kind: str, user: User, *, email: str | None = None, **details: 
         details=details,
         address=context.address,
         browser=_known_browser(context.user_agent),
-        language=user.language or settings.LANGUAGE_CODE,  # the account's: whoever did it may be a stranger
+        language=user.language or settings.LANGUAGE_CODE,  # the account's: a stranger may have done it
     )
     _enqueue(notice.pk)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
-import time
-from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
+from tests.sim.campaign import OtherCommitError, campaign
 from tests.sim.changing_bugs import CHANGING_BUGS
 from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
@@ -16,8 +17,6 @@ from tests.sim.seeds import MODES, run_seed
 from tests.sim.shell_bugs import SHELL_BUGS
 from tests.sim.step_bugs import STEP_BUGS
 from tests.sim.world import FLUSHES, Outcome
-
-_PROGRESS_S = 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,23 +39,35 @@ def main(arguments: Sequence[str]) -> int:
         "--planted-bugs", action="store_true", help="look for each planted bug instead, for at most --seeds seeds (200)"
     )
     parser.add_argument("--bug", default="", help="with --planted-bugs: those with this in their names only")
+    parser.add_argument("--table", action="store_true", help="all modes and flush types, each with --seeds seeds")
     parser.add_argument(
-        "--table", action="store_true", help="all modes and flush types, each with --seeds seeds, in one table"
+        "--jobs", type=int, default=os.cpu_count() or 1, help="so many seeds at a time (one a processor)"
+    )
+    parser.add_argument(
+        "--results", type=Path, help="a file to keep each seed's result in: one that is there goes on where it ended"
     )
     options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error("--jobs must be at least 1")
     logging.disable(logging.CRITICAL)  # the trace says it all
     if options.planted_bugs:
         return find_planted_bugs(options.mode, options.first_seed, options.seeds or 200, options.bug)
-    if options.table:
-        return table(options.first_seed, options.seeds or 100)
-    return campaign(
-        options.mode or "sync",
-        options.flush,
-        options.first_seed,
-        options.seeds or 100,
-        promotions=options.promotions,
-        show=options.trace,
+    kinds = (
+        [(mode, flush) for mode in MODES for flush in FLUSHES]
+        if options.table
+        else [(options.mode or "sync", options.flush)]
     )
+    try:
+        return campaign(
+            kinds,
+            range(options.first_seed, options.first_seed + (options.seeds or 100)),
+            jobs=options.jobs,
+            promotions=options.promotions,
+            show=options.trace,
+            kept_in=options.results,
+        )
+    except OtherCommitError as error:
+        parser.error(str(error))
 
 
 def find_planted_bugs(mode: str | None, first_seed: int, seeds: int, name: str = "") -> int:
@@ -100,62 +111,6 @@ def find(bug: PlantedBug, first_seed: int, seeds: int) -> Outcome | None:
             if outcome.violation is not None:
                 return outcome
     return None
-
-
-def campaign(mode: str, flush: str, first_seed: int, seeds: int, *, promotions: bool, show: bool) -> int:
-    """Run seeds until one fails."""
-    counts: Counter[str] = Counter()
-    began_s = reported_s = time.monotonic()
-    for seed in range(first_seed, first_seed + seeds):
-        outcome = run_seed(mode, flush, seed, promotions=promotions, show=show)
-        counts.update(outcome.counts)
-        if outcome.violation is not None:
-            report_failure(mode, flush, outcome, promotions=promotions, shown=show)
-            return 1
-        if time.monotonic() - reported_s > _PROGRESS_S:
-            reported_s = time.monotonic()
-            done = seed - first_seed + 1
-            print(f"  {done} of {seeds} seeds, {done / (reported_s - began_s):.1f} each second", flush=True)
-    print(f"{mode}, {flush} flush: {seeds} seeds, no violation, {time.monotonic() - began_s:.0f} s")
-    for name, count in sorted(counts.items()):
-        print(f"  {count:>9} {name}")
-    return 0
-
-
-def table(first_seed: int, seeds: int) -> int:
-    """The nightly campaign, as Markdown on stdout; goes on after a violation, and returns how many there were."""
-    found: list[str] = []
-    print("| mode | flush | seeds | SEND_OK | faults | violations | wall time | processor time of a seed |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
-    for mode in MODES:
-        for flush in FLUSHES:
-            counts: Counter[str] = Counter()
-            began_s, began_cpu_s, before = time.monotonic(), time.process_time(), len(found)
-            for seed in range(first_seed, first_seed + seeds):
-                outcome = run_seed(mode, flush, seed)
-                counts.update(outcome.counts)
-                if outcome.violation is not None:
-                    found.append(
-                        f"{outcome.violation}\nagain: ./dev sim --mode {mode} --flush {flush} --first-seed {seed}"
-                        " --seeds 1 --trace"
-                    )
-            cpu_s = (time.process_time() - began_cpu_s) / seeds
-            print(
-                f"| {mode} | {flush} | {seeds:,} | {counts['SEND_OK']:,} | {counts['faults']:,} | {len(found) - before}"
-                f" | {time.monotonic() - began_s:,.0f} s | {cpu_s:.2f} s |",
-                flush=True,
-            )
-    print(*found, sep="\n\n")
-    return min(len(found), 1)
-
-
-def report_failure(mode: str, flush: str, outcome: Outcome, *, promotions: bool, shown: bool) -> None:
-    """What happened last, and how to see it again."""
-    if not shown:
-        print("\n".join(outcome.last_lines[-40:]))
-    print(f"\nseed {outcome.seed}: {outcome.violation}")
-    kind = "" if promotions else " --no-promotions"
-    print(f"again: ./dev sim{kind} --mode {mode} --flush {flush} --first-seed {outcome.seed} --seeds 1 --trace")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What the application did not read of a request's body is read before the answer goes out, or the connection is said to end.
 
-Hyper, below granian, closes a connection whose request was answered before its whole body had come, and does not say so in
-the answer every time. A client that keeps its connections, and sends head and body apart as httpx does, then loses its next request.
+Hyper, below granian, closes a connection whose request was answered before its whole body had come, and does not always say
+so in the answer. A client that keeps its connections, and sends head and body apart as httpx does, then loses its next request.
 """
 
 from __future__ import annotations

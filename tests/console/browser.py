@@ -1,4 +1,6 @@
-"""Looks at a page the way people do: light, dark and on a phone, with axe's eyes; leaves pictures for `./dev screenshots`."""
+"""Looks at a page the way people do: light, dark and on a phone, with axe's eyes; leaves pictures for `./dev screenshots`,
+which looks at the page in Chinese as well.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from urllib.parse import urlsplit
 
 from axe_playwright_python.base import AxeResults
 from axe_playwright_python.sync_playwright import Axe
+from django.conf import settings
 from django.urls import resolve
 from playwright.sync_api import Page, ViewportSize, expect
 
@@ -55,6 +58,30 @@ def look_at(page: Page, name: str) -> None:
     screenshot(page, f"{name}-phone")
     assert not (outside := _menus_outside(page)), f"{name}: a menu opens off a phone's screen: {outside}"
     assert not (hidden := _hidden_navigation(page)), f"{name}: a phone hides entries of the navigation: {hidden}"
+    _assert_narrow(page, name)
+    assert_accessible(page, f"{name} (phone)", rules=["scrollable-region-focusable", "target-size"])
+    page.set_viewport_size(DESKTOP)
+    if SCREENSHOTS is not None:
+        _look_at_in_chinese(page, name)
+
+
+def _look_at_in_chinese(page: Page, name: str) -> None:
+    """Keep pictures of the page in Chinese, as it is when its address is opened; nothing may stick out there either."""
+    assert page.context.browser is not None
+    # In a window of its own: the test goes on in English, and what it has typed stays.
+    with page.context.browser.new_context(storage_state=page.context.storage_state(), viewport=DESKTOP) as context:
+        context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "zh-hans", "url": page.url}])
+        chinese = context.new_page()
+        chinese.goto(page.url)
+        screenshot(chinese, f"{name}-chinese")
+        assert not (cut := _cut_panels(chinese)), f"{name}: in Chinese something is wider than its panel: {cut}"
+        chinese.set_viewport_size(PHONE)
+        screenshot(chinese, f"{name}-chinese-phone")
+        _assert_narrow(chinese, f"{name}, in Chinese,")
+
+
+def _assert_narrow(page: Page, name: str) -> None:
+    """Assert that nothing on a page of a phone's size is wider than the phone."""
     width = page.evaluate(
         """() => {
             // What is folded away is looked at as well.
@@ -66,8 +93,6 @@ def look_at(page: Page, name: str) -> None:
         }"""
     )
     assert width <= PHONE["width"], f"{name} is {width} px wide on a phone of {PHONE['width']} px: {_widest(page)}"
-    assert_accessible(page, f"{name} (phone)", rules=["scrollable-region-focusable", "target-size"])
-    page.set_viewport_size(DESKTOP)
 
 
 def assert_accessible(page: Page, name: str, rules: list[str] | None = None) -> None:

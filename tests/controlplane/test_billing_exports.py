@@ -7,7 +7,9 @@ import importlib.util
 import io
 import json
 import re
+import struct
 import sys
+import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -21,16 +23,19 @@ import pytest
 from django.conf import settings
 from django.test import Client
 from django.utils import timezone
+from fpdf import FPDF
 
 from controlplane.accounts.models import User
 from controlplane.billing import exports
+from controlplane.billing import invoice_pdf as invoice_pdf_module
 from controlplane.billing.closing import issue_time
 from controlplane.billing.focus import COLUMNS
-from controlplane.billing.invoice_pdf import invoice_pdf
+from controlplane.billing.invoice_pdf import broken, invoice_pdf
 from controlplane.billing.invoices import invoice_get, invoices_issue
 from controlplane.billing.models import Price
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import Cluster
+from controlplane.common.catalogues import read_catalogue
 from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState
 from controlplane.insight.selectors import ingest_delays
 from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
@@ -178,10 +183,64 @@ def test_a_pdf_of_latin_names_brings_no_font(world: World, price: Price) -> None
     assert b"NotoSansSC" not in invoice_pdf(invoice_get(world.acme, invoice.number_text), "https://x/")
 
 
+def test_an_invoice_is_printed_in_chinese_and_its_text_can_be_copied(
+    world: World, api: Callable[..., Json], price: Price
+) -> None:
+    Cluster.objects.filter(pk=world.cluster.pk).update(name="Łódź")
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    answer = api(world.bob).call("GET", f"{invoice.path}pdf/?language=zh-hans")
+    assert "HW-0000001-zh-hans.pdf" in answer.headers["Content-Disposition"]
+    text = text_of(answer.content)
+    words = ["账单 HW-0000001", "2026 年 10 月（UTC）", "每百万计费单位 40.00", "总计（舍入到分）", "第 1 页"]  # noqa: RUF001  # Chinese marks
+    assert [word for word in words if word not in text] == []
+    assert re.findall(r"[A-Za-z?]+", text.replace("?ód?", "")) == [
+        *("HW", "Acme", "UTC", "UTC", "UTC", "EUR", "EUR"),
+        *("payments", "payments", "GiB", "GiB", "EUR", "HW", "Acme"),
+    ]
+
+
+def test_the_console_offers_the_pdf_in_its_own_language_and_in_the_other(world: World, price: Price) -> None:
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    client = log_in(world.bob)
+    page = f"/t/acme/invoices/{invoice.number_text}/"
+    client.cookies["language"] = "zh-hans"
+    [own, other] = re.findall(r'href="([^"]*/pdf/[^"]*)"', client.get(page).content.decode())
+    assert "账单" in text_of(client.get(own).content)
+    assert b"NotoSansSC" not in client.get(other).content
+
+
+def test_the_font_of_the_pdf_has_every_letter_of_the_chinese_console() -> None:
+    pdf = FPDF()
+    pdf.add_font("ours", fname=Path(invoice_pdf_module.__file__).parent / "fonts" / "NotoSansSC.ttf")
+    known = getattr(pdf.fonts["ours"], "cmap")  # noqa: B009  # a standard font has none
+    words = "".join(read_catalogue(Path(settings.ROOT_DIR) / "web" / "locale" / "zh_Hans").values())
+    assert {letter for letter in words if letter.isprintable() and ord(letter) not in known} == set()
+
+
+def test_a_chinese_line_breaks_between_letters_but_not_before_a_mark_nor_in_a_latin_word() -> None:
+    lines = broken("总计（舍入）。A total of 1", 3, len).split("\n")  # noqa: RUF001  # Chinese marks
+    assert lines == ["总计", "（舍", "入）。", "A", "total", "of", "1"]  # noqa: RUF001  # Chinese marks
+
+
 def letters_of(pdf: bytes) -> set[str]:
     """What the embedded font of a PDF shows, by its table of Unicode values."""
-    values = re.findall(rb"<[0-9A-F]{4}> <([0-9A-F]{4})>\n", pdf)
-    return {bytes.fromhex(value.decode()).decode("utf-16-be") for value in values}
+    return set(_letters(pdf).values())
+
+
+def text_of(pdf: bytes) -> str:
+    """What a reader copies from a PDF that is in its embedded font throughout, a line for each text."""
+    letters = _letters(pdf)
+    streams = [found for found in re.findall(rb"stream\n(.*?)\nendstream", pdf, re.DOTALL) if found.startswith(b"x")]
+    shown = [text for page in streams for text in re.findall(rb"\((.*?)(?<!\\)\) Tj", zlib.decompress(page), re.DOTALL)]
+    plain = [re.sub(rb"\\(.)", lambda found: found[1].replace(b"r", b"\r"), text, flags=re.DOTALL) for text in shown]
+    return "\n".join("".join(letters[code] for (code,) in struct.iter_unpack(">H", text)) for text in plain)
+
+
+def _letters(pdf: bytes) -> dict[int, str]:
+    values = re.findall(rb"<([0-9A-F]{4})> <([0-9A-F]{4})>\n", pdf)
+    return {int(code, 16): bytes.fromhex(value.decode()).decode("utf-16-be") for code, value in values}
 
 
 def log_in(user: User) -> Client:

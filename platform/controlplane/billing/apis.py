@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.http import HttpResponse
-from django.utils import timezone
+from django.utils import timezone, translation
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.negotiation import DefaultContentNegotiation
@@ -37,6 +37,7 @@ from controlplane.billing.serializers import (
     InvoiceListSerializer,
     InvoiceSerializer,
     MonthUsageSerializer,
+    PdfQuerySerializer,
     TenantPlanSerializer,
     UsageQuerySerializer,
     UsageRecordQuerySerializer,
@@ -217,11 +218,16 @@ class InvoicePdfApi(TenantApi):
     content_negotiation_class = OneAnswer
 
     @extend_schema(
-        operation_id="invoice_pdf", responses={(200, "application/pdf"): OpenApiTypes.BINARY}, tags=["billing"]
+        operation_id="invoice_pdf",
+        parameters=[PdfQuerySerializer],
+        responses={(200, "application/pdf"): OpenApiTypes.BINARY},
+        tags=["billing"],
     )
     def get(self, request: Request, tenant: str, invoice: str) -> HttpResponse:
-        """Return the invoice as PDF."""
-        return pdf_response(invoice_get(self.tenant, invoice))
+        """Return the invoice as PDF, in English or in Chinese."""
+        query = PdfQuerySerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        return pdf_response(invoice_get(self.tenant, invoice), query.validated_data["language"])
 
 
 class InvoiceCsvApi(TenantApi):
@@ -277,10 +283,13 @@ def csv_response(invoice: InvoiceView) -> HttpResponse:
     return response
 
 
-def pdf_response(invoice: InvoiceView) -> HttpResponse:
-    """Return the invoice as a PDF that a browser saves as a file."""
+def pdf_response(invoice: InvoiceView, language: str) -> HttpResponse:
+    """Return the invoice, in one of settings.LANGUAGES, as a PDF that a browser saves as a file."""
     page_url = f"{settings.HIGHWATER_PUBLIC_URL}/t/{invoice.tenant.slug}/invoices/{invoice.name}/"
-    return _file(invoice_pdf(invoice, page_url), "application/pdf", f"{invoice.name}.pdf")
+    with translation.override(language):
+        content = invoice_pdf(invoice, page_url)
+    name = invoice.name if language == settings.LANGUAGE_CODE else f"{invoice.name}-{language}"
+    return _file(content, "application/pdf", f"{name}.pdf")
 
 
 def export_response(tenant: Tenant, month: Month, kind: str) -> HttpResponse:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -66,6 +67,16 @@ class UsageQuerySerializer(Shape):
     """Which month; by default the current one in UTC."""
 
     month = serializers.RegexField(r"^2\d{3}-(0[1-9]|1[0-2])$", required=False, help_text="such as 2026-11")
+
+
+class PdfQuerySerializer(Shape):
+    """In which language an invoice is printed."""
+
+    language = serializers.ChoiceField(
+        choices=[code for code, _ in settings.LANGUAGES],
+        default=settings.LANGUAGE_CODE,
+        help_text="of its words; names and reasons stand as they were typed",
+    )
 
 
 class BreakdownQuerySerializer(UsageQuerySerializer):

@@ -298,7 +298,8 @@ REST_FRAMEWORK: dict[str, Any] = {
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Highwater",
-    "DESCRIPTION": "Clusters, topics, credentials and messages of hosted RocketMQ-compatible queues.",
+    "DESCRIPTION": "Clusters, topics, credentials and messages of hosted RocketMQ-compatible queues."
+    " It answers in English whatever language the console is in: programs go by a problem's `code`, not by its title or detail.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,

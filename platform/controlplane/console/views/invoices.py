@@ -1,5 +1,6 @@
 """Pages of invoices: the list, one of them, and the usage behind each of its lines."""
 
+from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
@@ -32,7 +33,12 @@ def invoice_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 def invoice_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
     """Show an invoice, fit to be printed."""
     found = invoice_get(tenant, invoice)
-    context = {"invoice": found, "corrections": corrections(found), "curl": act_of("GET", found.path)}
+    context = {
+        "invoice": found,
+        "corrections": corrections(found),
+        "other_languages": [(code, name) for code, name in settings.LANGUAGES if code != request.LANGUAGE_CODE],
+        "curl": act_of("GET", found.path),
+    }
     return tenant_render(request, tenant, "console/invoice.html", context, section="invoices")
 
 
@@ -46,8 +52,10 @@ def invoice_csv_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> H
 @require_safe
 @tenant_page("billing.view")
 def invoice_pdf_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
-    """Return the invoice as PDF."""
-    return pdf_response(invoice_get(tenant, invoice))
+    """Return the invoice as PDF, in the language that was asked for, else in the page's."""
+    asked = request.GET.get("language", "")
+    language = asked if asked in dict(settings.LANGUAGES) else request.LANGUAGE_CODE
+    return pdf_response(invoice_get(tenant, invoice), language)
 
 
 @require_safe

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -379,6 +379,20 @@ class ConsumeQueueStore:
             self._disk.remove_directory(f"{topic_directory}/{name}")
         if self._disk.exists(topic_directory):
             self._disk.remove_directory(topic_directory)
+
+    def start_over(self, log_begin_offset: int, queues: Sequence[tuple[str, int, int]]) -> None:
+        """Forget all queues but these (topic, queue id, next offset), which are empty. Durable on return.
+
+        Killed in between, there are fewer queues, or emptier ones: the log must be read again from its first record.
+        """
+        for topic in self.topics():
+            self.delete_topic(topic)
+        self._disk.sync_directory(self._root)
+        for topic, queue_id, next_offset in queues:
+            # An entry for a message that retention has deleted, as the leader's queue has one.
+            queue = self.create(topic, queue_id)
+            self.unwritten_entries += queue.put(next_offset - 1, log_begin_offset - 1, 1, 0)
+        self.sync(self.write(0, 0, 0))
 
     def delete_expired(self, log_min_offset: int) -> int:
         """Delete files of which every record is gone; never a queue's last one, which keeps its number. Returns how many."""

@@ -173,10 +173,16 @@ class MessageStore:
     def _remove_deleted_topics(self) -> None:
         """Finish deletions that a crash interrupted: topics of which no queue shows a message any more."""
         for topic in self._queues.topics():
-            if self._tombstones.get(topic) is not None and all(
-                self._reader.min_stored_offset(queue) == queue.next_offset
-                for queue in self._queues
-                if queue.topic == topic
+            tombstone = self._tombstones.get(topic)
+            # With the deletion's place the log may have lost a later topic's messages, whose numbers its queues keep.
+            if (
+                tombstone is not None
+                and tombstone.physical_offset > self._log.min_offset
+                and all(
+                    self._reader.min_stored_offset(queue) == queue.next_offset
+                    for queue in self._queues
+                    if queue.topic == topic
+                )
             ):
                 self._queues.delete_topic(topic)
 
@@ -630,17 +636,13 @@ class MessageStore:
         # Without a checkpoint recovery reads whatever log it finds from its first record, and calls nothing damage.
         self._disk.unlink(self._config.path("checkpoint"))
         self._disk.sync_directory(self._config.root_dir)
-        for topic in self._queues.topics():
-            self._queues.delete_topic(topic)
+        # The queues first, durably: files of the old ones that a power cut brought back beside the new log would be in the way
+        # of what the leader sends, and it would not say again where its empty ones go on.
+        self._queues.start_over(begin_offset, queues)
         self.index.clear(begin_offset)
         self._log.start_over(begin_offset)
         self._release()
         report = self.open()
-        for topic, queue_id, next_offset in queues:
-            # An entry for a message that retention has deleted, as the leader's queue has one.
-            self._queues.unwritten_entries += self._queues.create(topic, queue_id).put(
-                next_offset - 1, begin_offset - 1, 1, 0
-            )
         self.flush_consume_queues()
         self.confirm_offset = begin_offset
         return report

@@ -12,11 +12,22 @@ from brokerd.store import (
     AppendFailedError,
     DiskFullError,
     FlushFailedError,
+    MessageStore,
     StoreError,
     StoreState,
 )
 from tests.sim.memory_disk import Died, MemoryDisk
-from tests.sim.store_harness import COMMIT_LOG, ROOT, ManualClock, bodies, fill, message, new_store, open_store
+from tests.sim.store_harness import (
+    COMMIT_LOG,
+    FILE_BYTES,
+    ROOT,
+    ManualClock,
+    bodies,
+    fill,
+    message,
+    new_store,
+    open_store,
+)
 
 HOUR_MS = 3_600_000
 
@@ -410,3 +421,46 @@ def test_records_of_a_write_that_failed_half_way_do_not_reappear(power_cut: bool
     assert writes > 2
     disk = disk.after_power_cut(1) if power_cut else disk.after_kill()
     assert bodies(open_store(disk)) == kept
+
+
+STARTS_OVER_AT = 2 * FILE_BYTES
+EMPTIED = ("emptied", 0, 40)  # a queue of the leader's that retention has emptied, and where it goes on
+
+
+def before_starting_over() -> tuple[MemoryDisk, MessageStore]:
+    """A follower's log that ends in front of what its leader still has; a topic of it was deleted, and came again."""
+    disk = MemoryDisk()
+    store = open_store(disk)
+    store.append([message(b"emptied", topic="emptied")])
+    store.delete_topic("emptied")
+    fill(store, 8, queues=1)
+    store.flush()
+    store.flush_consume_queues()
+    return disk, store
+
+
+def test_a_log_that_has_started_over_takes_its_leaders_queues_whenever_the_process_or_the_power_ends() -> None:
+    """A queue's old files came back: what the leader sent did not follow its entries, and the replica was stuck for ever."""
+    leader = open_store(MemoryDisk())
+    fill(leader, 60, queues=1)
+    records = leader.read_raw(STARTS_OVER_AT, 1 << 20)
+    disk, store = before_starting_over()
+    calls = disk.calls
+    store.start_over(STARTS_OVER_AT, [EMPTIED])
+    for die_at in range(calls, disk.calls + 1):
+        for loss in ("kill", "some unsynced", "all unsynced"):
+            disk, store = before_starting_over()
+            disk.die_at = die_at
+            with contextlib.suppress(Died):
+                store.start_over(STARTS_OVER_AT, [EMPTIED])
+            if loss == "kill":
+                disk = disk.after_kill()
+            else:
+                disk = disk.after_power_cut(die_at) if loss == "some unsynced" else disk.after_losing_all_unsynced()
+            store = open_store(disk)
+            if store.end_offset < STARTS_OVER_AT:
+                store.start_over(STARTS_OVER_AT, [EMPTIED])
+            store.append_raw(records, STARTS_OVER_AT)
+            store.confirm_offset = None
+            found = store.max_offset("orders", 0), store.max_offset(*EMPTIED[:2])
+            assert found == (60, 40), (die_at, loss)

@@ -321,8 +321,10 @@ class MemoryDisk:
         if path not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "No such directory", path)
         self._call("sync_directory", path)
-        for name in [name for name in self.synced_names if _directory_of(name) == path]:
-            if name not in self.names:
+        prefix = path.rstrip("/") + "/"
+        for name in [name for name in self.synced_names if name.startswith(prefix)]:
+            entry = prefix + name[len(prefix) :].partition("/")[0]  # a file, or a directory with all that is in it
+            if entry not in self.names and entry not in self.directories:
                 del self.synced_names[name]
         for name, inode in self.names.items():
             if _directory_of(name) == path:

@@ -51,3 +51,9 @@ def test_the_directories_above_are_back_as_well() -> None:
     disk = removed_without_a_sync()
     disk.remove_directory(os.path.dirname(DIRECTORY))
     assert os.path.dirname(DIRECTORY) in disk.after_losing_all_unsynced().directories
+
+
+def test_nothing_is_back_of_a_directory_whose_removal_was_synced() -> None:
+    disk = removed_without_a_sync()
+    disk.sync_directory(os.path.dirname(DIRECTORY))
+    assert not disk.after_losing_all_unsynced().exists(PATH)

@@ -83,7 +83,8 @@ class ModeOperator(ControlPlane):
 
     def promote_unclean(self, candidate: str) -> Flow:
         """Not while a change hangs in the middle: it is to be finished first, unless no replica that may lead has heard of it
-        and none leads. A careful operator asks then for what loses nothing: without a leader no change is ever finished."""
+        and none leads. A careful operator asks then for what loses nothing, and types the loss where that is not offered, as the
+        page says then: without a leader no change is ever finished."""
         able = [status for status in self.statuses.values() if status.promotable]
         as_noted = {(status.mode, status.pending_mode) for status in able} == {(self.row_mode, None)}
         unheard = self._careful and self.operation is None and self.leader is None
@@ -91,6 +92,9 @@ class ModeOperator(ControlPlane):
             yield from super().promote_unclean(candidate)
         elif self._careful:
             yield from self.failover()
+            view = yield from self._sample()
+            if view.master is None and self.operation is None:
+                yield from super().promote_unclean(candidate)
 
     # --- changes of the mode
 

@@ -1,5 +1,5 @@
 """The control plane and its operators in the simulation: promotions, clean and not, with a row of epochs that is compared and
-set. What is noted and decided, and in which order, is controlplane/failover's (samples.py, and fencing.py,
+set. What is noted and decided, and in which order, is controlplane/failover's (samples.py, and order.py, fencing.py,
 safety.py and verdict.py of promotion/) and highwater/promotion.py's, as in
 controlplane/failover/promotion/steps.py; here are the requests, the rows, and workers that die.
 """
@@ -12,15 +12,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from controlplane.failover.promotion.fencing import (
-    decision_after_fence,
-    has_promised_newer,
-    next_ballot,
-    promised_ids,
-    promises_given,
-    replicas_to_fence,
-    unpromised,
-)
+from controlplane.clusters.replica_answer import Answer
+from controlplane.failover.promotion import order
+from controlplane.failover.promotion.fencing import has_promised_newer, next_ballot, promised_ids
 from controlplane.failover.promotion.safety import promotion_refusal
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, candidates_ranked
 from controlplane.failover.samples import (
@@ -32,7 +26,8 @@ from controlplane.failover.samples import (
     silence_noted,
 )
 from controlplane.provisioning.drivers.base import ProcessStatus
-from highwater.promotion import Ballot, Decision, Standing, is_drained
+from controlplane.provisioning.errors import StepFailed, StepNotReady
+from highwater.promotion import Ballot, Decision, is_drained
 from mqwire.bodies import ReplicaStatus
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
@@ -70,15 +65,11 @@ class Leadership:
     led_to_offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """One promotion as it was asked for."""
-
-    candidate_id: int
-    old_master_id: int | None
-    begun_at: datetime
-    may_lose: bool
-    may_choose: bool
+def _answer(answer: RoleAnswer | None) -> Answer:
+    """As the control plane reads it."""
+    if answer is None:
+        return Answer(error="no answer")
+    return Answer(status=answer.status, error=answer.refusal or "", refused=answer.status is None)
 
 
 class ControlPlane:
@@ -298,7 +289,13 @@ class ControlPlane:
         candidate, former = view.replica(candidate_id), view.former_master
         if candidate is None or not candidate.answers or candidate.leads or promotion_refusal(view) is not None:
             return
-        wish = Wish(candidate_id, None if former is None else former.replica_id, begun_at, may_lose, not drained)
+        wish = order.Promotion(
+            candidate_id=candidate_id,
+            old_master_id=None if former is None else former.replica_id,
+            begun_at=begun_at,
+            may_lose=may_lose,
+            may_choose=not drained,
+        )
         ballot = self._reserve(view, row_epoch)
         if drained and (ballot is None or not (yield from self._drain(view, candidate_id))):
             return
@@ -345,39 +342,45 @@ class ControlPlane:
         yield {source: Freeze(master.epoch or 0, 0.0)}
         return False
 
-    def _fence_and_decide(
-        self, view: GroupView, ballot: Ballot, wish: Wish
-    ) -> Generator[Step, dict[str, Any], Decision | None]:
-        if promotion_refusal(view) is not None:
-            return None
-        asked_at_s = self._now().timestamp()
-        targets = {self._replicas[replica_id]: Demote(ballot.fence) for replica_id in replicas_to_fence(view)}
-        answers = (yield targets) if targets else {}
-        answered = {self._replicas.index(name): answer for name, answer in answers.items() if answer is not None}
-        said = [Standing.of(answer.status, asked_at_s) for answer in answered.values() if answer.status is not None]
-        promises = promises_given(view, said, ballot)
-        doubtful = unpromised(
-            view, promises, answered, candidate_id=wish.candidate_id, old_master_id=wish.old_master_id
-        )
-        if doubtful.answering:
-            return None
-        for replica_id in doubtful.silent:
-            if self.supervisor is not None:
-                self.supervisor.stop(self._replicas[replica_id])
-        before, view = view, (yield from self._sample())
-        if promotion_refusal(view) is not None:
-            return None
-        return decision_after_fence(
-            view,
-            before,
-            promises,
-            candidate_id=wish.candidate_id,
-            begun_at=wish.begun_at,
-            may_lose=wish.may_lose,
-            may_choose=wish.may_choose,
-        )
+    def _carry_out(self, request: order.Request) -> Generator[Step, dict[str, Any], object]:
+        """Do what the order of a promotion asks for, and return what it wants to know."""
+        match request:
+            case order.Look():
+                return (yield from self._sample())
+            case order.Fence(replica_ids, epoch):
+                asked_at_s = self._now().timestamp()
+                targets = {self._replicas[replica_id]: Demote(epoch) for replica_id in replica_ids}
+                answers = (yield targets) if targets else {}
+                said = {self._replicas.index(name): _answer(answer) for name, answer in answers.items()}
+                return order.FenceAnswers(asked_at_s, said)
+            case order.Stop(replica_id):
+                if self.supervisor is not None:
+                    self.supervisor.stop(self._replicas[replica_id])
+                return None
+            case order.NoteSendsStopped():
+                return None  # of how long sends were away no one keeps account here
 
-    def _promote(self, decision: Decision, ballot: Ballot, wish: Wish, in_sync: tuple[int, ...]) -> Flow:
+    def _carried_out(self, steps: order.Order[order.Result]) -> Generator[Step, dict[str, Any], order.Result]:
+        """Run an order to its end, each of its requests on the simulated network."""
+        answer: object = None
+        while True:
+            try:
+                request = steps.send(answer)
+            except StopIteration as ended:
+                result: order.Result = ended.value
+                return result
+            answer = yield from self._carry_out(request)
+
+    def _fence_and_decide(
+        self, view: GroupView, ballot: Ballot, wish: order.Promotion
+    ) -> Generator[Step, dict[str, Any], Decision | None]:
+        try:
+            fenced = yield from self._carried_out(order.fence_and_decide(wish, ballot, view))
+        except (StepNotReady, StepFailed):
+            return None
+        return fenced.decision
+
+    def _promote(self, decision: Decision, ballot: Ballot, wish: order.Promotion, in_sync: tuple[int, ...]) -> Flow:
         assert decision.leader_id is not None, "decided before"
         leader = self._replicas[decision.leader_id]
         clean = decision.cleanness.clean or not wish.may_lose

@@ -20,12 +20,12 @@ from brokerd.store.commit_log import CommitLog
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
 from controlplane.failover import samples
+from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import Unpromised
 from controlplane.failover.promotion.verdict import GroupView, standing_of
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
 from namesrvd.route_info import RouteInfoManager
-from tests.sim import control_plane
 from tests.sim.planted_bugs import PlantedBug
 
 Patched = AbstractContextManager[Any]
@@ -260,11 +260,11 @@ def _said_before_the_fence() -> Patched:
             if (standing := standing_of(one)) is not None and standing.replica_id in {each.replica_id for each in said}
         }
 
-    return patch.object(control_plane, "promises_given", promises_given)
+    return patch.object(order, "promises_given", promises_given)
 
 
 def _no_one_is_stopped() -> Patched:
-    return patch.object(control_plane, "unpromised", lambda *arguments, **others: Unpromised((), ()))
+    return patch.object(order, "unpromised", lambda *arguments, **others: Unpromised((), ()))
 
 
 def _every_disk_counts() -> Patched:

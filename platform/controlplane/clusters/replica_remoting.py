@@ -19,6 +19,7 @@ import msgspec
 
 from controlplane.clusters.models import Cluster, Credential, Replica
 from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials, credentials_of
+from controlplane.clusters.replica_answer import Answer as Answer
 from controlplane.clusters.tls import cluster_tls
 from highwater import Credentials
 from mqwire import replica_requests
@@ -61,18 +62,6 @@ def _accesses(clusters: Iterable[Cluster]) -> dict[UUID, _Access]:
     by_id = {cluster.pk: cluster for cluster in clusters}
     controls = Credential.objects.filter(cluster__in=by_id, is_control=True)
     return {row.cluster_id: _Access(credentials_of(row), cluster_tls(by_id[row.cluster_id])) for row in controls}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a replica said: its status, or why there is none. `refused` says that it did answer, with an error;
-    `refused_for_good`, that asking again later changes nothing.
-    """
-
-    status: ReplicaStatus | None = None
-    error: str = ""
-    refused: bool = False
-    refused_for_good: bool = False
 
 
 def replica_statuses(cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:

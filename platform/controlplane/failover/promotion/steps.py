@@ -1,10 +1,10 @@
 """What each step of a promotion and of a switchover does. Every step may run twice, or from two workers, or again after
 its worker was killed anywhere in it.
 
-Nothing here decides by memory: rows say what was reserved and decided, replicas say what they are. What is decided, and in
-which order, is fencing.py's and highwater/promotion.py's; here are the requests and the rows. Two epochs are reserved by
-compare-and-set: the fence, which the replicas promise, and the one that is led in; each broker takes a promotion only from
-the fence.
+Nothing here decides by memory: rows say what was reserved and decided, replicas say what they are. What is decided is
+fencing.py's and highwater/promotion.py's, in which order is order.py's; here are the requests and the rows. Two epochs are
+reserved by compare-and-set: the fence, which the replicas promise, and the one that is led in; each broker takes a promotion
+only from the fence.
 """
 
 import time
@@ -20,16 +20,21 @@ from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import bounded, from_sdk, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
-from controlplane.failover.promotion.fencing import (
-    decision_after_fence,
-    has_promised_newer,
-    next_ballot,
-    promised_ids,
-    promises_given,
-    replicas_to_fence,
-    unpromised,
+from controlplane.failover.promotion.fencing import has_promised_newer, next_ballot, promised_ids
+from controlplane.failover.promotion.order import (
+    CONFIRM,
+    TRY_AGAIN,
+    Fence,
+    FenceAnswers,
+    Look,
+    NoteSendsStopped,
+    Promotion,
+    Request,
+    Stop,
+    carried_out,
+    fence_and_decide,
+    require_no_elections,
 )
-from controlplane.failover.promotion.safety import promotion_refusal
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
@@ -40,7 +45,7 @@ from controlplane.provisioning.ports import leader_addresses
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
-from highwater.promotion import Ballot, Standing, is_drained
+from highwater.promotion import Ballot, is_drained
 
 # Sends are held for so long at most: the master takes them again by itself should no one go on.
 _FREEZE_MS = 10_000
@@ -51,8 +56,6 @@ _VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
 _TOPICS_S = 20.0
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
-_CONFIRM = say("Ask again, and type the group's name to confirm the loss.")
-_TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 
 
 def failover_preflight(context: StepContext) -> None:
@@ -63,11 +66,11 @@ def failover_preflight(context: StepContext) -> None:
         return
     if candidate.leads:
         raise StepFailed(
-            say("Replica %(replica_id)s is already the master.", replica_id=candidate.replica_id), hint=_TRY_AGAIN
+            say("Replica %(replica_id)s is already the master.", replica_id=candidate.replica_id), hint=TRY_AGAIN
         )
     if failover.kind == FailoverKind.SWITCHOVER and view.master is None:
         raise StepFailed(say("There is no master to switch from."), hint=say("Promote a replica instead."))
-    _require_no_elections(view)
+    require_no_elections(view)
     ballot = _reserve(failover, _leadership(failover), view)
     former = view.former_master
     held = say(
@@ -160,7 +163,7 @@ def failover_fence(context: StepContext) -> None:
     if _is_done(failover, view):
         return
     if failover.new_epoch is None or failover.expected_epoch is None:
-        raise StepFailed(say("No epoch was reserved."), hint=_TRY_AGAIN)
+        raise StepFailed(say("No epoch was reserved."), hint=TRY_AGAIN)
     if failover.decided_id is None:
         _fence_and_decide(context, failover, view)
     if failover.decided_id != failover.candidate_id:
@@ -172,8 +175,8 @@ def failover_promote(context: StepContext) -> None:
     failover, view = present_failover(context), _view(context)
     if not _is_done(failover, view):
         if any(replica.leads for replica in view.replicas):
-            raise StepFailed(say("Another replica leads: someone else changed the group."), hint=_TRY_AGAIN)
-        _require_no_elections(view)
+            raise StepFailed(say("Another replica leads: someone else changed the group."), hint=TRY_AGAIN)
+        require_no_elections(view)
         candidate = _answering(view, failover.candidate_id)
         if failover.decided_id is None or has_promised_newer(candidate, failover.expected_epoch or 0):
             _reserve(failover, _leadership(failover), view)
@@ -225,7 +228,7 @@ def _not_verified(context: StepContext, failover: Failover, address: str) -> str
     if status is None:
         return say("Replica %(candidate_id)s does not answer.", candidate_id=failover.candidate_id)
     if status.epoch > (failover.new_epoch or 0):
-        raise StepFailed(say("The group went on to epoch %(epoch)s.", epoch=status.epoch), hint=_TRY_AGAIN)
+        raise StepFailed(say("The group went on to epoch %(epoch)s.", epoch=status.epoch), hint=TRY_AGAIN)
     if status.role != "master":
         return say("Replica %(candidate_id)s does not lead yet.", candidate_id=failover.candidate_id)
     masters = replica_remoting.group_masters(context.cluster, failover.group_name, leader_addresses(context.cluster.pk))
@@ -332,11 +335,6 @@ def _view(context: StepContext) -> GroupView:
     return view
 
 
-def _require_no_elections(view: GroupView) -> None:
-    if (refusal := promotion_refusal(view)) is not None:
-        raise StepFailed(refusal, hint=_TRY_AGAIN)
-
-
 def _answering(view: GroupView, replica_id: int) -> ReplicaView:
     replica = view.replica(replica_id)
     if replica is None or not replica.answers:
@@ -381,49 +379,11 @@ def _reserve(failover: Failover, leadership: GroupLeadership, view: GroupView) -
 
 
 def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView) -> None:
-    _require_no_elections(view)
     ballot = Ballot(failover.expected_epoch or 0, failover.new_epoch or 0)
-    known = _addresses(context.cluster, failover.group_name)
-    addresses = {replica_id: known[replica_id] for replica_id in replicas_to_fence(view) if replica_id in known}
-    asked_at_s = time.time()
-    answers = replica_remoting.replica_fences(
-        context.cluster, list(addresses.values()), group=failover.group_name, epoch=ballot.fence
+    fenced = carried_out(
+        fence_and_decide(_promotion(failover), ballot, view), lambda request: _carry_out(context, failover, request)
     )
-    by_id = {replica_id: answers[address] for replica_id, address in addresses.items()}
-    said = [Standing.of(one.status, asked_at_s) for one in by_id.values() if one.status is not None]
-    promises = promises_given(view, said, ballot)
-    fence = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
-    doubtful = unpromised(
-        view,
-        promises,
-        [replica_id for replica_id, answer in by_id.items() if answer.refused or answer.status is not None],
-        candidate_id=failover.candidate_id,
-        old_master_id=failover.old_master_id,
-    )
-    for replica_id in doubtful.answering:
-        raise StepNotReady(
-            say(
-                "Replica %(replica_id)s did not step down: %(error)s",
-                replica_id=replica_id,
-                error=by_id[replica_id].error,
-            ),
-            delay_s=0.3,
-        )
-    for replica_id in doubtful.silent:
-        replica_kill(context, failover.group_name, replica_id)
-        fence = "stopped"
-    sends_stopped_note(failover)
-    before, view = view, _view(context)
-    _require_no_elections(view)  # by what they say after the fence; giving the role back would be a promotion, too
-    decision = decision_after_fence(
-        view,
-        before,
-        promises,
-        candidate_id=failover.candidate_id,
-        begun_at=failover.created_at,
-        may_lose=failover.confirmed_loss,
-        may_choose=failover.kind != FailoverKind.SWITCHOVER,
-    )
+    decision, fence = fenced.decision, fenced.fence
     if decision.leader_id is None:
         _start_stopped(context, failover)
         raise StepFailed(
@@ -431,7 +391,7 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
                 "Messages may be lost: %(because)s No one has agreed to that.",
                 because=from_sdk(decision.cleanness.because),
             ),
-            hint=_CONFIRM,
+            hint=CONFIRM,
         )
     wanted_id = failover.candidate_id if decision.gives_back else decision.leader_id
     won = Failover.objects.filter(pk=failover.pk, new_epoch=ballot.epoch, decided_id=None).update(
@@ -462,7 +422,7 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
     instead = (
         "" if wanted_id == asked_for else say("Replica %(asked_for)s would not have been clean.", asked_for=asked_for)
     )
-    promised = listed([str(replica_id) for replica_id in sorted(promises)])
+    promised = listed([str(replica_id) for replica_id in fenced.promised_ids])
     timeline_add(
         failover,
         "fenced",
@@ -473,6 +433,36 @@ def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView)
             instead,
         ),
     )
+
+
+def _promotion(failover: Failover) -> Promotion:
+    return Promotion(
+        candidate_id=failover.candidate_id,
+        old_master_id=failover.old_master_id,
+        begun_at=failover.created_at,
+        may_lose=failover.confirmed_loss,
+        may_choose=failover.kind != FailoverKind.SWITCHOVER,
+    )
+
+
+def _carry_out(context: StepContext, failover: Failover, request: Request) -> object:
+    """Do what the order of a promotion asks for, and return what it wants to know (order.py)."""
+    match request:
+        case Look():
+            return _view(context)
+        case Fence(replica_ids, epoch):
+            known = _addresses(context.cluster, failover.group_name)
+            addresses = {replica_id: known[replica_id] for replica_id in replica_ids if replica_id in known}
+            asked_at_s = time.time()
+            answers = replica_remoting.replica_fences(
+                context.cluster, list(addresses.values()), group=failover.group_name, epoch=epoch
+            )
+            return FenceAnswers(asked_at_s, {one: answers[address] for one, address in addresses.items()})
+        case Stop(replica_id):
+            replica_kill(context, failover.group_name, replica_id)
+        case NoteSendsStopped():
+            sends_stopped_note(failover)
+    return None
 
 
 def _promote(failover: Failover, replica_id: int, in_sync: Sequence[int] = ()) -> Answer:
@@ -547,7 +537,7 @@ def _give_back(context: StepContext, failover: Failover) -> None:
         )
     raise StepFailed(
         say("Messages may be lost: %(because)s No one has agreed to that.", because=failover.lossless_because),
-        hint=_CONFIRM,
+        hint=CONFIRM,
     )
 
 

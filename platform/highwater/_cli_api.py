@@ -219,11 +219,11 @@ def _wait(api: Api, operation: Mapping[str, Any], timeout_s: float, *, as_json: 
         operation = api.request("GET", f"/api/v1/operations/{operation['id']}/").json()
     if as_json:
         print(printable_json(operation))
-    if operation["state"] == "succeeded":
+    if operation["state"] == "completed":
         return 0
     error = operation["error"] or {}
     print(
-        f"highwater: {operation['type']} {operation['state']}: {error.get('detail') or error.get('message') or UNKNOWN}",
+        f"highwater: {operation['type']} {operation['state']}: {error.get('cause') or UNKNOWN}",
         file=sys.stderr,
     )
     return EXIT_REFUSED

@@ -117,6 +117,7 @@ def addresses(world: World) -> list[str]:
             f"operations/{operation.pk}/",
             f"operations/{operation.pk}/progress/",
             f"operations/{operation.pk}/retry/",
+            f"operations/{operation.pk}/cancel/",
             "clusters/orders/",
             "clusters/orders/ca.pem",
             "clusters/orders/health/",

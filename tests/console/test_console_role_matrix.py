@@ -13,6 +13,7 @@ from tests.console.world import World
 # What a page asks for after the right to see what it is about.
 ASKED_INSIDE = {
     "operation-retry": "operation.retry",
+    "operation-cancel": "operation.cancel",
     "topic-delete": "topic.delete",
     "message-send": "message.send",
 }

@@ -222,6 +222,7 @@ ROWS = [
     Row(f"{MESSAGE}consume/", "POST", 503, 503, body={"group": "billing", "client_id": "10.0.0.7@4711"}),
     Row("operations/<uuid:operation_id>/", "GET", 200, 200),
     Row("operations/<uuid:operation_id>/retry/", "POST", 409, 403),  # it has not failed
+    Row("operations/<uuid:operation_id>/cancel/", "POST", 409, 403),  # it is no rolling restart
     # The platform's operators' own: to a tenant's owner they don't exist either.
     Row("operator/plans/", "GET", 404, 404),
     Row("operator/plans/", "POST", 404, 404, body={"slug": "mine", "currency": "EUR"}),

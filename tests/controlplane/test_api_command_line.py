@@ -13,6 +13,7 @@ import pytest
 from django.http import StreamingHttpResponse
 from django.test import Client
 
+from controlplane.clusters.models import OperationState
 from highwater import _api_client, _cli_api
 from highwater._api_client import Api
 from highwater.api_commands import commands_of
@@ -198,7 +199,7 @@ class Steps:
                 "progress_percent": 100 if done else 0,
                 "steps": [{"name": "stop", "state": state}],
                 "finished_at": "2026-01-01T00:00:00Z" if done else None,
-                "error": {"message": "a disk is full"} if state == "failed" else None,
+                "error": {"cause": "a disk is full", "hint": ""} if state == OperationState.FAILED else None,
             },
         )
 
@@ -209,8 +210,9 @@ DESCRIPTION = {"paths": {"/api/v1/thing/": {"delete": {"operationId": "thing_del
 @pytest.mark.parametrize(
     ("state", "exit_code", "last"),
     [
-        ("succeeded", 0, "100 %  stop: succeeded"),
-        ("failed", 1, "highwater: cluster_delete failed: a disk is full"),
+        (OperationState.COMPLETED, 0, "100 %  stop: completed"),
+        (OperationState.FAILED, 1, "highwater: cluster_delete failed: a disk is full"),
+        (OperationState.CANCELLED, 1, "highwater: cluster_delete cancelled: -"),
     ],
 )
 def test_waiting_shows_steps_and_ends_as_the_operation_does(

@@ -271,28 +271,6 @@ def test_suspending_is_refused_while_another_operation_runs(world: World, cluste
         cluster_suspend(actor=world.alice, cluster=cluster)
 
 
-def test_suspending_is_refused_where_no_master_could_record_the_last_usage(
-    world: World, cluster: Cluster, settings: Any
-) -> None:
-    settings.HIGHWATER_JOBS = "on"
-    with pytest.raises(Conflict, match="broker-a has no master that answers"):
-        cluster_suspend(actor=world.alice, cluster=cluster)
-    cluster.refresh_from_db()
-    assert cluster.is_running
-
-
-def test_suspending_begins_where_each_group_has_a_master(world: World, cluster: Cluster, settings: Any) -> None:
-    settings.HIGHWATER_JOBS = "on"
-
-    def statuses(_: Cluster, addresses: list[str]) -> dict[str, Answer]:
-        return {address: Answer(cast("ReplicaStatus", SimpleNamespace(role="master"))) for address in addresses}
-
-    with patch.object(replica_remoting, "replica_statuses", statuses):
-        cluster_suspend(actor=world.alice, cluster=cluster)
-    cluster.refresh_from_db()
-    assert cluster.state == ClusterState.SUSPENDING
-
-
 def test_a_suspension_that_only_waits_is_given_up_for_a_resume(
     world: World, cluster: Cluster, driver: DriverTwin
 ) -> None:

@@ -12,7 +12,9 @@ import pytest
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from controlplane.clusters.lifecycle import cluster_delete
+from controlplane.billing.closing import metered
+from controlplane.billing.periods import Month
+from controlplane.clusters.lifecycle import cluster_delete, cluster_suspend
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -30,6 +32,7 @@ from controlplane.insight.job_config import config_of
 from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState, LogSample
 from controlplane.insight.progress import cluster_end_agree
 from controlplane.provisioning.runner import Outcome, operation_step_run
+from controlplane.provisioning.steps import StepContext
 from mqwire.bodies import ReplicaStatus
 from tests.controlplane.billing_world import make_progress
 from tests.controlplane.driver_twin import DriverTwin
@@ -68,8 +71,8 @@ def brokers(settings: Any) -> Iterator[Brokers]:
 
 
 @pytest.fixture
-def deletion(world: World) -> Operation:
-    """Of a cluster that has been running."""
+def ran(world: World) -> None:
+    """The cluster has been running."""
     Operation.objects.create(
         tenant=world.acme,
         cluster=world.cluster,
@@ -78,6 +81,11 @@ def deletion(world: World) -> Operation:
         resource=world.cluster.path,
         requested_by="alice",
     )
+
+
+@pytest.fixture
+def deletion(world: World, ran: None) -> Operation:
+    """Of a cluster that has been running."""
     return cluster_delete(actor=world.alice, cluster=world.cluster)
 
 
@@ -195,6 +203,74 @@ def test_a_dead_clusters_deletion_says_what_may_be_lost_and_goes_on_when_an_oper
     cluster_end_agree(actor=olga, cluster=world.cluster, until=timezone.now(), reason="Its disk is lost.")
     assert go_on(deletion, driver) == ""
     assert brokers.asked == []
+
+
+def suspended_without_master(world: World, brokers: Brokers, driver: DriverTwin) -> Operation:
+    """A suspension that has waited for a dead master for as long as it does."""
+    make_progress(world.cluster, NOON)
+    suspension = cluster_suspend(actor=world.alice, cluster=world.cluster)
+    brokers.alive = False
+    assert go_on(suspension, driver).startswith("broker-a has no master that answers")
+    suspension.steps.filter(name="close_metering").update(started_at=timezone.now() - timedelta(minutes=2))
+    assert go_on(suspension, driver) == ""
+    suspension.refresh_from_db()
+    return suspension
+
+
+def test_a_suspension_whose_master_is_dead_goes_on_and_says_which_usage_is_not_read(
+    world: World, ran: None, brokers: Brokers, driver: DriverTwin
+) -> None:
+    suspension = suspended_without_master(world, brokers, driver)
+    world.cluster.refresh_from_db()
+    assert (suspension.state, world.cluster.state) == (OperationState.COMPLETED, ClusterState.SUSPENDED)
+    said = suspension.metadata["usage_unread"]["broker-a"]
+    assert "Its usage after 2026-11-20 12:00 UTC is not read." in said
+    assert "read when the cluster is resumed" in said
+
+
+def test_usage_that_a_suspension_left_unread_keeps_the_months_invoice_waiting(
+    world: World, ran: None, brokers: Brokers, driver: DriverTwin
+) -> None:
+    suspended_without_master(world, brokers, driver)
+    one = metered(world.cluster, ClusterProgress.objects.get(pk=world.cluster.pk))
+    assert one.sealed_at is not None
+    assert one.sealed_at > NOON == one.ingested_until
+    assert not one.is_agreed(Month.of(NOON))
+
+
+def test_usage_that_a_suspension_left_unread_is_read_once_the_cluster_is_resumed(
+    world: World, ran: None, brokers: Brokers, driver: DriverTwin
+) -> None:
+    suspended_without_master(world, brokers, driver)
+    Cluster.objects.filter(pk=world.cluster.pk).update(state=ClusterState.RESUMING)
+    deletion_steps.reopen_metering(StepContext(world.cluster, driver, NOON, NOON, Operation()))
+    asked = config_of(JobRun.objects.create(job=Job.INGEST, requested_by="schedule"))["clusters"]
+    assert [one["cluster_id"] for one in asked if one["namesrv_addr"]] == [str(world.cluster.pk)]
+
+
+def test_data_with_usage_that_was_never_read_are_kept_until_an_operator_agrees(
+    world: World, ran: None, brokers: Brokers, driver: DriverTwin, settings: Any
+) -> None:
+    suspended_without_master(world, brokers, driver)
+    settings.HIGHWATER_DELETE_UNDO_HOURS = 0
+    world.cluster.refresh_from_db()
+    purge = cluster_delete(actor=world.alice, cluster=world.cluster)
+    assert "its data hold the only record of it" in go_on(purge, driver)
+    olga = User.objects.create_user("olga@example.com", is_staff=True)
+    cluster_end_agree(actor=olga, cluster=world.cluster, until=timezone.now(), reason="Its disk is lost.")
+    assert go_on(purge, driver) == ""
+
+
+def test_a_suspension_does_not_wait_for_jobs_that_cannot_run(
+    world: World, ran: None, brokers: Brokers, driver: DriverTwin
+) -> None:
+    suspension = cluster_suspend(actor=world.alice, cluster=world.cluster)
+    with patch.object(deletion_steps, "jobs_problem", return_value="No Java was found here."):
+        assert "No Java was found here." in go_on(suspension, driver)
+        suspension.steps.filter(name="confirm_ingested").update(started_at=timezone.now() - timedelta(minutes=20))
+        assert go_on(suspension, driver) == ""
+    suspension.refresh_from_db()
+    assert "No Java was found here." in suspension.metadata["usage_unread"][""]
 
 
 def test_where_jobs_cannot_run_the_deletion_says_so(

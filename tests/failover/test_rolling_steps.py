@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep, Replica, StepState
-from controlplane.clusters.operations import operation_retry, operation_yields
+from controlplane.clusters.operations import operation_cancel, operation_retry, operation_yields
 from controlplane.clusters.replica_remoting import ProbeAnswer
 from controlplane.common.errors import Conflict, NotAllowed
 from controlplane.common.models import AuditEvent
@@ -418,3 +418,55 @@ def test_a_leader_hands_its_role_to_a_follower_that_was_restarted_already() -> N
     )
     view = GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas)
     assert [successor_of(view, done) for done in ({2}, set(), {1, 2})] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_a_cancelled_restart_waits_for_the_broker_under_way_and_leaves_the_others(
+    cluster: Cluster, driver: RestartingDriver, group: ScriptedGroup, purpose: Purpose
+) -> None:
+    driver.stuck = {1}
+    operation = run(start(cluster, driver, purpose), driver)
+    operation_cancel(actor=SYSTEM, operation=operation)
+    operation = run(operation, driver)
+    assert operation.state == OperationState.IN_PROGRESS, "replica 1 is away"
+    group.back(1)
+    operation = run(operation, driver)
+    assert (operation.state, operation.error) == (OperationState.CANCELLED, None)
+    assert [replica for replica, daemon in brokers(operation).items() if daemon["back_at"]] == [1]
+    assert [name for name in removed(driver) if name.startswith("broker")] == ["broker-a-1"]
+    assert group.master is group[0]
+    assert AuditEvent.objects.filter(action="operation.cancel").count() == 1
+
+
+def test_a_restart_that_is_cancelled_while_a_leadership_moves_has_that_replica_back_and_a_leader(
+    cluster: Cluster, driver: RestartingDriver, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_yet(context: object) -> None:
+        raise StepNotReady("The new master does not take sends yet.")
+
+    operation = run(start(cluster, driver), driver, until="roll_leaders")
+    with monkeypatch.context() as slow:
+        slow.setattr(steps, "failover_verify", not_yet)
+        run(operation, driver, tries=1)
+    operation_cancel(actor=SYSTEM, operation=operation)
+    operation = run(operation, driver)
+    assert brokers(operation)[0]["back_at"] is not None
+    assert group.master is not None
+    assert operation.state == OperationState.COMPLETED, "it was the last one"
+
+
+def test_a_restart_that_is_cancelled_before_it_began_restarts_nothing(
+    cluster: Cluster, driver: RestartingDriver
+) -> None:
+    operation = start(cluster, driver)
+    operation_cancel(actor=SYSTEM, operation=operation)
+    assert run(operation, driver).state == OperationState.CANCELLED
+    assert removed(driver) == []
+    with pytest.raises(Conflict, match="has ended"):
+        operation_cancel(actor=SYSTEM, operation=operation)
+
+
+def test_only_rolling_restarts_are_cancelled(world: World) -> None:
+    creation = Operation.objects.filter(type="cluster.create")[0]
+    with pytest.raises(Conflict, match="Only a rolling restart or upgrade"):
+        operation_cancel(actor=SYSTEM, operation=creation)

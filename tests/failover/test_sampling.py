@@ -9,9 +9,10 @@ from unittest.mock import patch
 import pytest
 from django.utils import timezone
 
-from controlplane.clusters.models import Cluster, Replica
+from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationType, Replica
 from controlplane.failover import tasks
-from controlplane.failover.models import GroupLeadership, ReplicaSample
+from controlplane.failover.models import FailoverKind, GroupLeadership, ReplicaSample
+from controlplane.failover.promotion.services import group_preflight
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from tests.controlplane.driver_twin import DriverTwin
@@ -98,3 +99,32 @@ def test_a_single_broker_is_not_looked_at_until_it_gets_replicas(world: World) -
         Replica.objects.create(group=cluster.broker_groups.get(), broker_id=1, broker_role="SLAVE", host="127.0.0.1")
         tasks.clusters_sample_task()
         assert asked.count(str(cluster.pk)) == 1
+
+
+@pytest.mark.parametrize("state", [ClusterState.SUSPENDING, ClusterState.RESUMING])
+def test_where_a_suspension_or_a_resumption_failed_it_is_still_seen_who_leads_and_a_replica_may_be_promoted(
+    cluster: Cluster, driver: DriverTwin, state: ClusterState
+) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(state=state)
+    cluster.refresh_from_db()
+    with ScriptedGroup.of(cluster).answering() as group, patch.object(tasks, "get_driver", return_value=driver):
+        tasks.cluster_sample_task(str(cluster.pk))
+        assert GroupLeadership.objects.get(group__cluster=cluster).led_epoch == 1
+        group[0].answers = False
+        found = group_preflight(
+            cluster=cluster,
+            group=cluster.broker_groups.get(),
+            kind=FailoverKind.PROMOTE,
+            candidate_id=None,
+            driver=driver,
+        )
+        assert found.candidate is not None
+        assert found.candidate.replica_id == 1
+
+
+def test_a_cluster_at_whose_suspension_a_worker_is_is_left_to_it(cluster: Cluster, driver: DriverTwin) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(state=ClusterState.SUSPENDING)
+    Operation.objects.create(tenant=cluster.tenant, cluster=cluster, type=OperationType.CLUSTER_SUSPEND)
+    with ScriptedGroup.of(cluster).answering(), patch.object(tasks, "get_driver", return_value=driver):
+        tasks.cluster_sample_task(str(cluster.pk))
+    assert not GroupLeadership.objects.filter(group__cluster=cluster, led_epoch=1).exists()

@@ -24,7 +24,7 @@ from controlplane.clusters.lifecycle import (
 )
 from controlplane.clusters.limits import broker_uses, limit_uses
 from controlplane.clusters.models import Cluster, Operation
-from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.operations import operation_cancel, operation_retry
 from controlplane.clusters.selectors import (
     cluster_get,
     cluster_list,
@@ -337,6 +337,25 @@ class OperationRetryApi(Api):
         operation = operation_get(actor, operation_id)
         actor_require(actor, "operation.retry", operation.tenant)
         operation_retry(actor=actor, operation=operation)
+        return accepted(_operation(operation_get(actor, operation_id)))
+
+
+class OperationCancelApi(Api):
+    """The end of a rolling restart or upgrade before its time."""
+
+    @extend_schema(
+        operation_id="operation_cancel", request=None, responses={202: OperationSerializer}, tags=["operations"]
+    )
+    @idempotent
+    def post(self, request: Request, operation_id: uuid.UUID) -> Response:
+        """Cancel a rolling restart or upgrade: the daemon that is under way comes back first, the others are left as they are.
+
+        `state` is `cancelled` then; `metadata.daemons` says of each whether it was restarted.
+        """
+        actor = actor_of(request)
+        operation = operation_get(actor, operation_id)
+        actor_require(actor, "operation.cancel", operation.tenant)
+        operation_cancel(actor=actor, operation=operation)
         return accepted(_operation(operation_get(actor, operation_id)))
 
 

@@ -11,8 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, SystemActor, actor_label
-from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationType, Replica
+from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationType
 from controlplane.clusters.operations import operation_start, operation_withdraw
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.states import state_word
@@ -31,8 +30,8 @@ REASON_CHARACTERS_MAX = 200
 # Steps of a deletion. Data stay until `delete_at`, and are removed by an operation of its own.
 _STOP = ("close_metering", "confirm_ingested", "settle_replicas", "stop_processes", "mark_deletion_pending")
 _STOP_STOPPED = ("stop_processes", "mark_deletion_pending")
-_REMOVE = ("stop_processes", "remove_data", "release")
-_STOP_AND_REMOVE = ("close_metering", "confirm_ingested", *_REMOVE)
+_REMOVE = ("confirm_ingested", "stop_processes", "remove_data", "release")
+_STOP_AND_REMOVE = ("close_metering", *_REMOVE)
 
 # A cluster in one of these has data, or may have.
 _HAS_RUN = (ClusterState.RUNNING, ClusterState.SUSPENDING, ClusterState.SUSPENDED, ClusterState.RESUMING)
@@ -43,13 +42,10 @@ _CLEANUP = SystemActor("end of the undo window")
 def cluster_suspend(*, actor: Actor, cluster: Cluster, reason: str = "") -> Operation:
     """Start the operation that stops the cluster's daemons and keeps everything else. `reason` is shown to who looks.
 
-    Raises Conflict when the cluster isn't running, has another operation in progress, or has a group without a master, whose last
-    usage no one could record.
+    Raises Conflict when the cluster isn't running or has another operation in progress.
     """
     actor_require(actor, "cluster.suspend", cluster.tenant)
     reason = _reason_check(reason)
-    if cluster.is_running and settings.HIGHWATER_JOBS != "off":
-        _require_masters(cluster)
     with transaction.atomic():
         locked = _locked(cluster)
         require_running(locked)
@@ -195,20 +191,6 @@ def has_run(cluster: Cluster) -> bool:
 
 def _locked(cluster: Cluster) -> Cluster:
     return Cluster.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=cluster.pk)
-
-
-def _require_masters(cluster: Cluster) -> None:
-    """Once it is being suspended no one promotes, restarts or reports, and what serves would go on until there is a master."""
-    replicas = list(Replica.objects.filter(group__cluster=cluster, port__isnull=False).select_related("group__cluster"))
-    answers = replica_remoting.replica_statuses(cluster, [replica.address for replica in replicas])
-    statuses = [(replica.group.name, answers[replica.address].status) for replica in replicas]
-    led = {group for group, status in statuses if status is not None and status.role == "master"}
-    for group in sorted({group for group, _ in statuses} - led):
-        raise Conflict(
-            say("%(group)s has no master that answers, so its last usage could not be recorded.", group=group),
-            code="no_master",
-            hint=say("Suspend the cluster when it has one: wait, promote a replica, or start its broker again."),
-        )
 
 
 def _deletion_steps(*, is_final: bool, is_stopped: bool) -> tuple[str, ...]:

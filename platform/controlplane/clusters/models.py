@@ -358,6 +358,7 @@ class OperationState(models.TextChoices):
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class Operation(BaseModel):
@@ -369,7 +370,7 @@ class Operation(BaseModel):
     state = models.CharField(max_length=16, choices=OperationState.choices, default=OperationState.IN_PROGRESS)
     resource = models.CharField(max_length=512, help_text="API path of what is being changed")
     requested_by = models.CharField(max_length=254)
-    metadata = models.JSONField(default=dict)
+    metadata = SentencesField(default=dict)
     error = SentencesField(null=True, help_text="{cause, hint, step}")
     started_at = models.DateTimeField(auto_now_add=True)
     finished_at = models.DateTimeField(null=True)

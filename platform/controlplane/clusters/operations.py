@@ -1,14 +1,14 @@
 """Operations and their steps as a machine of compare-and-sets. It knows neither daemons nor Celery's workers.
 
     step      PENDING -> RUNNING (claim) -> COMPLETED | FAILED, or back to PENDING (it waits, or its worker died)
-    operation IN_PROGRESS -> COMPLETED | FAILED, and FAILED -> IN_PROGRESS (retry)
+    operation IN_PROGRESS -> COMPLETED | FAILED | CANCELLED, and FAILED -> IN_PROGRESS (retry)
 
 Each arrow is one `UPDATE ... WHERE state = OLD`, on the row's own columns only: with a join in the WHERE,
 PostgreSQL would not look again at the row after waiting for another worker's lock, and both would win.
 """
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -47,6 +47,10 @@ _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_RESTART: ("roll_name_servers", "roll_followers", "roll_verify"),
     OperationType.CLUSTER_UPGRADE: ("roll_name_servers", "roll_followers", "roll_verify"),
 }
+# They are made of parts that stand alone, and can end between two of them.
+CANCELLABLE = (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)
+# The member of an operation's metadata that has who cancelled it.
+CANCELLED_BY = "cancelled_by"
 # The failure of an operation stands beside these; a running cluster goes on whatever fails.
 _SHOWING_ERRORS = (ClusterState.FAILED, ClusterState.DELETING, ClusterState.SUSPENDING, ClusterState.RESUMING)
 # A pending step that no one took for this long lost its message (Redis was down or emptied).
@@ -126,6 +130,7 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
             )
             if won != 1:
                 raise Conflict(say("Only a failed operation can be retried."), code="operation_not_failed")
+            operation_metadata_change(operation, lambda metadata: metadata.pop(CANCELLED_BY, None))
             later = Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at)
             if operation.type not in LEADERSHIP:  # who leads by now changes nothing of what is to be done
                 later = later.exclude(type__in=LEADERSHIP)
@@ -154,6 +159,46 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
         raise _in_progress(operation.cluster) from None
     operation.refresh_from_db()
     return operation
+
+
+def operation_cancel(*, actor: Actor, operation: Operation) -> Operation:
+    """Have a rolling restart or upgrade end once the daemon that is under way is back; the others are left as they are.
+
+    Asked again, it changes nothing. Raises Conflict for an operation of another kind, and for one that has ended.
+    """
+    if operation.type not in CANCELLABLE:
+        raise Conflict(
+            say("Only a rolling restart or upgrade can be cancelled."),
+            code="operation_not_cancellable",
+            hint=say("Wait until it has ended; a step that takes too long fails."),
+        )
+    with transaction.atomic():
+        running = Operation.objects.select_for_update().get(pk=operation.pk)
+        if running.state != OperationState.IN_PROGRESS:
+            raise Conflict(say("The operation has ended."), code="operation_ended")
+        if CANCELLED_BY not in running.metadata:
+            metadata = {**running.metadata, CANCELLED_BY: actor_label(actor)}
+            Operation.objects.filter(pk=running.pk).update(metadata=metadata, updated_at=timezone.now())
+            audit_event_record(
+                actor=actor, action="operation.cancel", resource=operation.path, tenant_id=operation.tenant_id
+            )
+            _wake(running)
+    operation.refresh_from_db()
+    return operation
+
+
+def operation_is_cancelled(operation: Operation) -> bool:
+    """Whether it is to end at the next place where it can."""
+    return Operation.objects.filter(pk=operation.pk, metadata__has_key=CANCELLED_BY).exists()
+
+
+def operation_metadata_change(operation: Operation, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the operation's metadata under its row's lock, so that no one's change is lost."""
+    with transaction.atomic():
+        row = Operation.objects.select_for_update().get(pk=operation.pk)
+        change(row.metadata)
+        Operation.objects.filter(pk=row.pk).update(metadata=row.metadata, updated_at=timezone.now())
+    operation.metadata = row.metadata
 
 
 def operation_yields(operation: Operation) -> bool:
@@ -373,6 +418,18 @@ def step_fail(claim: StepClaim, *, cause: str, hint: str = "") -> bool:
     return True
 
 
+def step_cancel(claim: StepClaim) -> bool:
+    """End a cancelled operation at this step, which so is not done. False: the claim was lost."""
+    with transaction.atomic():
+        if not _leave_running(claim, StepState.PENDING, message=""):
+            return False
+        now = timezone.now()
+        Operation.objects.filter(steps=claim.step_id, state=OperationState.IN_PROGRESS).update(
+            state=OperationState.CANCELLED, finished_at=now, updated_at=now
+        )
+    return True
+
+
 def operations_resume() -> int:
     """Put back steps whose worker died, and enqueue again what no one took. Returns how many were enqueued.
 
@@ -432,6 +489,13 @@ def _enqueue_next(operation: Operation) -> bool:
         return False
     step_enqueue(step.pk)
     return True
+
+
+def _wake(operation: Operation) -> None:
+    """Have the present step looked at now, where it waits."""
+    step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
+    if step is not None and OperationStep.objects.filter(pk=step.pk, state=StepState.PENDING).update(not_before=None):
+        step_enqueue(step.pk)
 
 
 def _leave_running(claim: StepClaim, state: StepState, *, message: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Prefetch, Q, QuerySet, Value
+from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Value
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
@@ -18,6 +18,7 @@ from controlplane.clusters.models import (
     Health,
     NameServer,
     Operation,
+    OperationState,
     OperationStep,
     Replica,
     StepState,
@@ -38,6 +39,20 @@ def cluster_list(tenant: Tenant) -> QuerySet[Cluster]:
         .select_related("tenant")
         .prefetch_related("name_servers", Prefetch("broker_groups", BrokerGroup.objects.prefetch_related("replicas")))
     )
+
+
+def clusters_watched() -> QuerySet[Cluster]:
+    """Return the clusters of which is known who leads: those that run, and those whose suspension or resumption has failed and left
+    brokers behind. What is to be done about these depends on it, and may be a promotion.
+    """
+    at_work = Operation.objects.filter(cluster=OuterRef("pk"), state=OperationState.IN_PROGRESS)
+    left = Q(state__in=(ClusterState.SUSPENDING, ClusterState.RESUMING)) & ~Exists(at_work)
+    return Cluster.objects.filter(Q(state=ClusterState.RUNNING) | left).select_related("tenant")
+
+
+def is_watched(cluster: Cluster) -> bool:
+    """Return whether the cluster is among them."""
+    return cluster.is_running or clusters_watched().filter(pk=cluster.pk).exists()
 
 
 def cluster_get(tenant: Tenant, slug: str) -> Cluster:

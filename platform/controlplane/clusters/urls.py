@@ -43,4 +43,5 @@ urlpatterns = [
     path("tenants/<slug:tenant>/operations/", apis.TenantOperationListApi.as_view(), name="operation-list"),
     path("operations/<uuid:operation_id>/", apis.OperationDetailApi.as_view(), name="operation-detail"),
     path("operations/<uuid:operation_id>/retry/", apis.OperationRetryApi.as_view(), name="operation-retry"),
+    path("operations/<uuid:operation_id>/cancel/", apis.OperationCancelApi.as_view(), name="operation-cancel"),
 ]

@@ -65,10 +65,27 @@ _NOT_RUNNING: dict[str, tuple[Tone, str, str]] = {
 }
 
 
+# The same where the operation has failed: it does not go on by itself.
+_HALF_WAY: dict[str, tuple[Tone, str, str]] = {
+    ClusterState.SUSPENDING: (
+        "bad",
+        say("Suspending it failed."),
+        say("Brokers may refuse clients already; nothing that is stored is lost. Retry it, or resume the cluster."),
+    ),
+    ClusterState.RESUMING: (
+        "bad",
+        say("Starting it again failed."),
+        say("Clients can’t connect yet; nothing that is stored is lost. Retry it."),
+    ),
+}
+
+
 def health_words(cluster: Cluster) -> HealthWords:
     """Return the words; what was never sampled is not known, and never called healthy."""
     if cluster.state in _NOT_RUNNING:
         tone, sentence, detail = _NOT_RUNNING[cluster.state]
+        if cluster.error and cluster.state in _HALF_WAY:
+            tone, sentence, detail = _HALF_WAY[cluster.state]
         return HealthWords(tone, "", sentence, detail, None)
     if cluster.is_replicated and (words := _group_words(cluster)) is not None:
         return words

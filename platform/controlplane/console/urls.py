@@ -178,6 +178,7 @@ _tenant: list[URLPattern | URLResolver] = [
     path("operations/<uuid:operation>/", operations.operation_page, name="operation"),
     path("operations/<uuid:operation>/progress/", operations.operation_progress, name="operation-progress"),
     path("operations/<uuid:operation>/retry/", operations.operation_retry_page, name="operation-retry"),
+    path("operations/<uuid:operation>/cancel/", operations.operation_cancel_page, name="operation-cancel"),
     path("masking/", masking.masking_page, name="masking"),
     path("masking/<uuid:rule>/delete/", masking.masking_delete, name="masking-delete"),
     path("usage/", usage.usage_page, name="usage"),

@@ -5,7 +5,8 @@ import uuid
 from celery import shared_task
 from django.db.models import Count
 
-from controlplane.clusters.models import Cluster, ClusterMode, ClusterState
+from controlplane.clusters.models import Cluster, ClusterMode
+from controlplane.clusters.selectors import clusters_watched
 from controlplane.common.turns import interleaved, turn
 from controlplane.failover import elections, sampling
 from controlplane.failover.diverged.resends import TURN_TASK, resend_turn, resends_resume
@@ -16,19 +17,18 @@ from controlplane.provisioning.drivers import get_driver
 
 @shared_task(name="failover.clusters_sample")
 def clusters_sample_task() -> None:
-    """Enqueue one look at each running cluster with more than one broker; one that still waits is dropped."""
-    running = Cluster.objects.filter(state=ClusterState.RUNNING).annotate(brokers=Count("broker_groups__replicas"))
+    """Enqueue one look at each watched cluster with more than one broker; one that still waits is dropped."""
+    watched = clusters_watched().annotate(brokers=Count("broker_groups__replicas"))
     # One that grows out of mode single has several before it has another mode.
-    running = running.exclude(mode=ClusterMode.SINGLE, brokers__lte=1)
-    for cluster_id in interleaved((tenant, pk) for tenant, pk in running.values_list("tenant_id", "pk")):
+    watched = watched.exclude(mode=ClusterMode.SINGLE, brokers__lte=1)
+    for cluster_id in interleaved((tenant, pk) for tenant, pk in watched.values_list("tenant_id", "pk")):
         cluster_sample_task.apply_async(args=(str(cluster_id),), expires=3)
 
 
 @shared_task(name="failover.cluster_sample", ignore_result=True, soft_time_limit=20, time_limit=30)
 def cluster_sample_task(cluster_id: str) -> None:
     """Look at one cluster, and promote where the policy says so; or measure what its groups decided themselves."""
-    cluster = Cluster.objects.select_related("tenant").filter(pk=uuid.UUID(cluster_id), state=ClusterState.RUNNING)
-    found = cluster.first()
+    found = clusters_watched().filter(pk=uuid.UUID(cluster_id)).first()
     if found is None:
         return
     with turn("leaders", found.tenant_id, found.pk) as mine:
@@ -39,6 +39,8 @@ def cluster_sample_task(cluster_id: str) -> None:
 def _look(found: Cluster) -> None:
     driver = get_driver()
     views = sampling.cluster_sample(found, driver)
+    if not found.is_running:
+        return  # who retries its operation, or promotes, sees where it stands; nothing is done by itself
     sampling.fences_release(found)
     drill_faults_end(found, driver)
     if found.elects_leaders:

@@ -1,7 +1,8 @@
 """What is done for a cluster's last usage before it is stopped: its brokers end their service and record, then ingest reads.
 
 A cluster whose usage can't be read keeps the deletion waiting, visibly; an operator may state its end and agree
-(`progress.cluster_end_agree`), and the deletion goes on.
+(`progress.cluster_end_agree`), and the deletion goes on. A suspension does not wait for long: its data stay, what was not read is
+read after a resume, and the operation says so (`UNREAD` in its metadata).
 """
 
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, OperationType
+from controlplane.clusters.operations import operation_metadata_change
 from controlplane.clusters.replica_remoting import metering_close, replica_statuses
 from controlplane.common.sentences import say, say_all
 from controlplane.insight.availability import jobs_problem
@@ -25,6 +27,11 @@ _LOOK_AGAIN_S = 5.0
 _NOBODY_TO_ASK_S = 30.0
 # Runs that no one takes are not asked for again and again.
 _ASK_AGAIN = timedelta(minutes=10)
+# For so long a suspension waits for a master or a broker, and for a run of ingest. An election takes seconds, a run minutes.
+_WAITS_FOR_BROKERS = timedelta(minutes=2)
+_WAITS_FOR_INGEST = timedelta(minutes=20)
+# The member of a suspension's metadata: what of the usage is not read, by broker group; "" for the whole cluster.
+UNREAD = "usage_unread"
 
 
 def close_metering(context: StepContext) -> None:
@@ -43,33 +50,43 @@ def close_metering(context: StepContext) -> None:
     replicas = [replica for replica in cluster_replicas(cluster) if replica.port is not None]
     statuses = replica_statuses(cluster, [replica.address for replica in replicas])
     leading = {replica.group_id: replica for replica in replicas if _leads(statuses[replica.address].status)}
+    unread: dict[str, str] = {}
     for replica in replicas:
-        if replica.group_id not in leading:
+        if replica.group_id not in leading and replica.group.name not in unread:
             if progress_get(cluster).sealed_at is not None:
                 continue  # it was closed and stopped by an earlier try
-            raise StepNotReady(
-                say_all(
-                    say(
-                        "%(group)s has no master that answers, so its last usage is not recorded.",
-                        group=replica.group.name,
-                    ),
-                    _bound(cluster),
-                    say("Start its broker again, or an operator agrees on an end."),
-                ),
-                delay_s=_NOBODY_TO_ASK_S,
+            missing = say(
+                "%(group)s has no master that answers, so its last usage is not recorded.", group=replica.group.name
             )
+            if not _goes_on_without(context, _WAITS_FOR_BROKERS):
+                # A suspension's patience ends soon, and it may be over before that.
+                is_suspension = context.operation.type == OperationType.CLUSTER_SUSPEND
+                end = "" if is_suspension else say("Start its broker again, or an operator agrees on an end.")
+                raise StepNotReady(
+                    say_all(missing, _bound(cluster), end), delay_s=_LOOK_AGAIN_S if is_suspension else _NOBODY_TO_ASK_S
+                )
+            unread[replica.group.name] = missing
     followers = [replica for replica in replicas if replica not in leading.values()]
     for replica in [*followers, *leading.values()]:
+        if replica.group.name in unread:
+            continue  # its followers could not report either; what they handed out is in their journals
         if replica in followers and statuses[replica.address].status is None:
             continue  # what it handed out last and did not report is lost with it
         answer = metering_close(cluster, replica.address)
-        if answer.error:
-            raise StepNotReady(
-                say("%(replica)s does not close: %(error)s", replica=str(replica), error=answer.error),
-                delay_s=_LOOK_AGAIN_S,
-            )
-        if not answer.recorded:
-            raise StepNotReady(say("%(replica)s is recording its last usage.", replica=str(replica)))
+        if answer.recorded and not answer.error:
+            continue
+        missing = (
+            say("%(replica)s does not close: %(error)s", replica=str(replica), error=answer.error)
+            if answer.error
+            else say("%(replica)s is recording its last usage.", replica=str(replica))
+        )
+        if not _goes_on_without(context, _WAITS_FOR_BROKERS):
+            raise StepNotReady(missing, delay_s=_LOOK_AGAIN_S if answer.error else 0.5)
+        unread[replica.group.name] = missing
+    if unread:
+        _note_unread(context, unread)
+    elif leading:
+        operation_metadata_change(context.operation, lambda metadata: metadata.pop(UNREAD, None))
     # Now, not when the step began: a run of ingest since then may lack the last record.
     cluster_sealed(cluster, timezone.now(), again=bool(leading))
 
@@ -77,10 +94,13 @@ def close_metering(context: StepContext) -> None:
 def confirm_ingested(context: StepContext) -> None:
     """Wait until a run of ingest that began after the last record has read it."""
     cluster = context.cluster
-    if not _has_run(cluster) or _is_agreed(context):
+    if not _has_run(cluster) or _is_agreed(context) or UNREAD in context.operation.metadata:
         return
     progress = progress_get(cluster)
     sealed_at = progress.sealed_at
+    if _is_of_a_stopped_cluster(context):
+        _require_read(progress)
+        return
     if sealed_at is None:
         raise StepNotReady(say("Its metering is not sealed yet."))
     run = _run_since(sealed_at)
@@ -90,6 +110,9 @@ def confirm_ingested(context: StepContext) -> None:
         ClusterProgress.objects.filter(pk=cluster.pk).update(sealed_at=min(sealed_at, progress.ingested_until))
         return
     problem = jobs_problem()
+    if _goes_on_without(context, _WAITS_FOR_INGEST):
+        _note_unread(context, {"": problem or progress.ingest_error})
+        return
     if problem:
         raise StepNotReady(
             say_all(
@@ -132,6 +155,46 @@ def _is_agreed(context: StepContext) -> bool:
     """Whether an operator agreed on an end since the deletion was asked for."""
     progress = progress_get(context.cluster)
     return progress.agreed_until is not None and progress.agreed_until >= context.operation.started_at
+
+
+def _goes_on_without(context: StepContext, patience: timedelta) -> bool:
+    """Whether what was waited for is left unread: by a suspension, whose brokers come back with all that they recorded."""
+    is_suspension = context.operation.type == OperationType.CLUSTER_SUSPEND
+    return is_suspension and context.now - context.started_at >= patience
+
+
+def _note_unread(context: StepContext, causes: dict[str, str]) -> None:
+    """Say what is not read, why, and that it is not lost: the invoice waits for it."""
+    until = progress_get(context.cluster).ingested_until
+    since = (
+        say("Nothing of its usage has been read.")
+        if until is None
+        else say("Its usage after %(until)s UTC is not read.", until=f"{until:%Y-%m-%d %H:%M}")
+    )
+    kept = say("What its brokers recorded stays on their disks, and is read when the cluster is resumed.")
+    sentences = {group: say_all(cause, since, _bound(context.cluster), kept) for group, cause in causes.items()}
+    operation_metadata_change(context.operation, lambda metadata: metadata.update({UNREAD: sentences}))
+
+
+def _is_of_a_stopped_cluster(context: StepContext) -> bool:
+    """Whether the cluster was stopped before: no broker is there that could be read."""
+    return not context.operation.steps.filter(name=close_metering.__name__).exists()
+
+
+def _require_read(progress: ClusterProgress) -> None:
+    """Raise StepNotReady while usage of a cluster that is stopped was not read, and would go with its data."""
+    sealed_at = progress.sealed_at
+    ends = [end for end in (progress.ingested_until, progress.agreed_until) if end is not None]
+    if sealed_at is None or any(end >= sealed_at for end in ends):
+        return
+    raise StepNotReady(
+        say_all(
+            say("Its last usage was not read before it was stopped, and its data hold the only record of it."),
+            _bound(progress.cluster),
+            say("The deletion goes on when an operator agrees on an end."),
+        ),
+        delay_s=_NOBODY_TO_ASK_S,
+    )
 
 
 def _leads(status: object) -> bool:

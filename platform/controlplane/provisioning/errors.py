@@ -10,6 +10,10 @@ class StepNotReady(Exception):
         self.delay_s = delay_s
 
 
+class StepCancelled(Exception):
+    """Its operation was cancelled, and ends here: nothing of it is under way."""
+
+
 class StepFailed(Exception):
     """The step can't be done. `cause` and `hint` are shown to the tenant as they are."""
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 from controlplane.clusters.models import OperationStep
 from controlplane.clusters.operations import (
     StepClaim,
+    step_cancel,
     step_claim,
     step_complete,
     step_fail,
@@ -20,7 +21,7 @@ from controlplane.clusters.workflows import step_title
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver
-from controlplane.provisioning.errors import DriverError, StepFailed, StepNotReady
+from controlplane.provisioning.errors import DriverError, StepCancelled, StepFailed, StepNotReady
 from controlplane.provisioning.lease import claim_kept
 from controlplane.provisioning.steps import STEPS, StepContext
 
@@ -39,6 +40,7 @@ class Outcome(StrEnum):
     COMPLETED = "completed"
     WAITING = "waiting"
     FAILED = "failed"
+    CANCELLED = "cancelled"
     LOST = "lost"
 
 
@@ -63,6 +65,8 @@ def _run_claimed(claim: StepClaim, driver: Driver) -> Outcome:
     try:
         context = StepContext.of(step, driver)
         STEPS[step.name](context)
+    except StepCancelled:
+        return _if_written(step_cancel(claim), Outcome.CANCELLED)
     except StepFailed as failure:
         return _if_written(step_fail(claim, cause=failure.cause, hint=failure.hint), Outcome.FAILED)
     except (StepNotReady, DriverError, SoftTimeLimitExceeded, *_DATABASE_AWAY) as reason:

@@ -82,6 +82,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "credential.delete": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
     "operation.view": Requirement(Role.VIEWER, Scope.READ),
     "operation.retry": Requirement(Role.OPERATOR, Scope.MANAGE),
+    "operation.cancel": Requirement(Role.OPERATOR, Scope.MANAGE),
 }
 
 

@@ -41,7 +41,12 @@ from controlplane.tenants.rules import actor_can
 # On purpose: a pill's state, not a health.
 _STOPPED = "stopped"
 # What changes a running cluster as a whole, and is shown on its page while it goes on or has failed.
-_SHOWN_WHILE_RUNNING = (OperationType.CLUSTER_GROW, OperationType.CLUSTER_MODE)
+_SHOWN_WHILE_RUNNING = (
+    OperationType.CLUSTER_GROW,
+    OperationType.CLUSTER_MODE,
+    OperationType.CLUSTER_RESTART,
+    OperationType.CLUSTER_UPGRADE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ def mode_words(cluster: Cluster) -> str:
 def _overview(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
     operation = operation_latest(cluster)
     settled = operation is None or (
-        operation.state == OperationState.COMPLETED
+        operation.state in (OperationState.COMPLETED, OperationState.CANCELLED)
         or (cluster.state == ClusterState.RUNNING and operation.type not in _SHOWN_WHILE_RUNNING)
     )
     roles = roles_context(request, cluster)

@@ -8,7 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.clusters.models import Cluster, ClusterMode, Operation, OperationState, StepState
-from controlplane.clusters.selectors import cluster_get, operation_list, operation_view
+from controlplane.clusters.selectors import cluster_get, is_watched, operation_list, operation_view
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of
@@ -27,9 +27,11 @@ _SHOWN_FAILOVERS = 100
 
 
 def roles_context(request: ConsoleRequest, cluster: Cluster) -> dict[str, Any]:
-    """Return what the role map needs; empty for a cluster of one broker. One that gets replicas just now has several."""
+    """Return what the role map needs; empty for a cluster of one broker, and one that is not watched. One that gets replicas just
+    now has several.
+    """
     several = any(len(group.replicas.all()) > 1 for group in cluster.broker_groups.all())
-    if not cluster.is_running or (cluster.mode == ClusterMode.SINGLE and not several):
+    if not is_watched(cluster) or (cluster.mode == ClusterMode.SINGLE and not several):
         return {"groups": []}
     current = failover_list(cluster).filter(operation__state=OperationState.IN_PROGRESS).order_by("-created_at").first()
     return {

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.clusters.models import ClusterState, Operation, OperationState, OperationType, StepState
-from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.operations import CANCELLABLE, CANCELLED_BY, operation_cancel, operation_retry
 from controlplane.clusters.selectors import StepView, operation_list, operation_view
 from controlplane.common.errors import ApplicationError, NotFound
 from controlplane.common.sentences import say
@@ -20,6 +20,7 @@ from controlplane.console.acts import act_of
 from controlplane.console.pages import tell_error, tenant_render
 from controlplane.console.pills import pill_of
 from controlplane.failover.rolling.report import Entry, entries_of, moment
+from controlplane.insight.deletion_steps import UNREAD
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 
@@ -116,6 +117,19 @@ def operation_retry_page(request: ConsoleRequest, tenant: Tenant, operation: uui
     return redirect("console:operation", tenant.slug, found.pk)
 
 
+@require_POST
+@tenant_page("operation.view")
+def operation_cancel_page(request: ConsoleRequest, tenant: Tenant, operation: uuid.UUID) -> HttpResponse:
+    """Cancel a rolling restart or upgrade, and show how it ends."""
+    found = _operation(tenant, operation)
+    actor_require(request.user, "operation.cancel", tenant)
+    try:
+        operation_cancel(actor=request.user, operation=found)
+    except ApplicationError as error:
+        tell_error(request, error)
+    return redirect("console:operation", tenant.slug, found.pk)
+
+
 def _operation(tenant: Tenant, operation_id: uuid.UUID) -> Operation:
     operation = operation_list(tenant).filter(pk=operation_id).first()
     if operation is None:
@@ -124,33 +138,40 @@ def _operation(tenant: Tenant, operation_id: uuid.UUID) -> Operation:
 
 
 def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object]:
-    rows = [_step_row(step) for step in operation_view(operation).steps]
+    is_running = operation.state == OperationState.IN_PROGRESS
+    rows = [_step_row(step, is_running) for step in operation_view(operation).steps]
     end = operation.finished_at or timezone.now()
     return {
         "operation": operation,
         "steps": rows,
-        "running": operation.state == OperationState.IN_PROGRESS,
+        "running": is_running,
         "words": _words(operation, rows),
         "took": end - operation.started_at,
-        "daemons": [_daemon_row(entry) for entry in entries_of(operation)],
+        "unread": list(operation.metadata.get(UNREAD, {}).values()),
+        "daemons": [_daemon_row(entry, operation) for entry in entries_of(operation)],
+        "cancelled_by": operation.metadata.get(CANCELLED_BY),
+        "can_cancel": operation.type in CANCELLABLE and actor_can(request.user, "operation.cancel", operation.tenant),
         "is_deletion": operation.cluster.state == ClusterState.DELETED,
         "can_retry": operation.type != OperationType.GROUP_DRILL
         and actor_can(request.user, "operation.retry", operation.tenant),
     }
 
 
-def _step_row(step: StepView) -> StepRow:
+def _step_row(step: StepView, is_running: bool) -> StepRow:
     # A step that waits goes back to pending between its looks; to people it is still the one that runs.
-    state = StepState.RUNNING if step.state == StepState.PENDING and step.started_at else step.state
+    waits = is_running and step.state == StepState.PENDING and step.started_at
+    state = StepState.RUNNING if waits else step.state
     end = step.finished_at or timezone.now()
     took = None if step.started_at is None else end - step.started_at
     words = say("Running") if state == StepState.RUNNING else pill_of(state).words
     return StepRow(step.name, step.title, state, words, step.message, step.started_at, took)
 
 
-def _daemon_row(entry: Entry) -> DaemonRow:
+def _daemon_row(entry: Entry, operation: Operation) -> DaemonRow:
     stopped, back = moment(entry["stopped_at"]), moment(entry["back_at"])
     state = "pending" if stopped is None else "in_progress" if back is None else "completed"
+    if stopped is None and operation.state == OperationState.CANCELLED:
+        state = "skipped"
     return DaemonRow(
         name=entry["name"],
         state=state,
@@ -186,6 +207,10 @@ def _words(operation: Operation, rows: list[StepRow]) -> str:
             if rows and rows[-1].name == "mark_deletion_pending":
                 return say("The cluster is stopped, and can still be restored")
             return _DONE.get(OperationType(operation.type), say("The cluster is running"))
+        case OperationState.CANCELLED:
+            daemons = entries_of(operation)
+            done = sum(entry["back_at"] is not None for entry in daemons)
+            return say("Cancelled after %(done)s of %(daemons)s daemons", done=done, daemons=len(daemons))
         case OperationState.FAILED:
             return say("Failed after %(done)s of %(rows)s steps", done=done, rows=len(rows))
         case _:

@@ -13,6 +13,7 @@ from controlplane.accounts.actors import Actor, SystemActor, actor_label
 from controlplane.clusters.models import BrokerGroup, Cluster, FailoverPolicy, Operation, OperationState, OperationType
 from controlplane.clusters.operations import operation_interrupt, operation_start, operation_yields
 from controlplane.clusters.remoting import require_running
+from controlplane.clusters.selectors import is_watched
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.logging import get_logger
@@ -138,8 +139,11 @@ def failover_preflight(
 def group_preflight(
     *, cluster: Cluster, group: BrokerGroup, kind: FailoverKind, candidate_id: int | None, driver: Driver
 ) -> Preflight:
-    """Look at every replica now, and say what would happen. Raises Conflict unless the cluster is running."""
-    require_running(cluster)
+    """Look at every replica now, and say what would happen. Raises Conflict unless the cluster runs, or its suspension or
+    resumption has failed: without a leader neither goes on.
+    """
+    if not is_watched(cluster):
+        require_running(cluster)
     view = group_sample(cluster, group.name, driver)
     return failover_preflight(view=view, kind=kind, candidate_id=candidate_id, now=timezone.now())
 

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypedDict
 
-from django.db import transaction
-from django.utils import timezone
-
 from controlplane.clusters.models import Operation
+from controlplane.clusters.operations import operation_metadata_change
 
 
 class Entry(TypedDict):
@@ -43,7 +41,7 @@ def entries_begin(operation: Operation, entries: Sequence[Entry]) -> None:
     def begin(metadata: dict[str, Any]) -> None:
         metadata.setdefault("daemons", list(entries))
 
-    _change(operation, begin)
+    operation_metadata_change(operation, begin)
 
 
 def entry_note(operation: Operation, row: uuid.UUID, *, more_refused_ms: int = 0, **values: Any) -> None:
@@ -55,7 +53,7 @@ def entry_note(operation: Operation, row: uuid.UUID, *, more_refused_ms: int = 0
         entry["sends_refused_ms"] += more_refused_ms
         metadata["sends_refused_ms"] = totals(metadata["daemons"])
 
-    _change(operation, note)
+    operation_metadata_change(operation, note)
 
 
 def metadata_note(operation: Operation, **values: Any) -> None:
@@ -64,7 +62,7 @@ def metadata_note(operation: Operation, **values: Any) -> None:
     def note(metadata: dict[str, Any]) -> None:
         metadata.update(values)
 
-    _change(operation, note)
+    operation_metadata_change(operation, note)
 
 
 def totals(entries: Sequence[Entry]) -> dict[str, int]:
@@ -79,11 +77,3 @@ def totals(entries: Sequence[Entry]) -> dict[str, int]:
 def moment(text: str | None) -> datetime | None:
     """Return the time of an entry."""
     return None if text is None else datetime.fromisoformat(text)
-
-
-def _change(operation: Operation, change: Any) -> None:
-    with transaction.atomic():
-        row = Operation.objects.select_for_update().get(pk=operation.pk)
-        change(row.metadata)
-        Operation.objects.filter(pk=row.pk).update(metadata=row.metadata, updated_at=timezone.now())
-    operation.metadata = row.metadata

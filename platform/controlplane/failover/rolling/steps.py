@@ -2,7 +2,8 @@
 anywhere in it: a daemon whose process began after the note that it is to be stopped has been restarted.
 
 At no time is more than one daemon away by our doing, and none is taken away while its group is not whole. One run of a step
-restarts one daemon, so that it ends well before the time that a task may take; the next run goes on with the next one.
+restarts one daemon, so that it ends well before the time that a task may take; the next run goes on with the next one, or ends a
+cancelled operation.
 """
 
 import time
@@ -15,6 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, NameServer, Operation, OperationState, Replica
+from controlplane.clusters.operations import operation_is_cancelled
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.replica_remoting import GroupProducer
 from controlplane.clusters.tls import cluster_tls
@@ -46,7 +48,7 @@ from controlplane.failover.sampling import cluster_sample, group_sample
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning import probe
 from controlplane.provisioning.drivers.base import ProcessState
-from controlplane.provisioning.errors import StepFailed, StepNotReady
+from controlplane.provisioning.errors import StepCancelled, StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses
 from controlplane.provisioning.processes import (
     Daemon,
@@ -70,6 +72,8 @@ _RETRY = say("Look at the group's replicas, and retry the operation: it goes on 
 
 def roll_look(context: StepContext) -> None:
     """Look at every daemon; refuse unless each group is whole."""
+    if operation_is_cancelled(context.operation):
+        raise StepCancelled
     views = _whole_groups(context)
     reported = versions_reported(context.cluster)
     entries = [_entry(server, "name_server", "", None, reported) for server in cluster_name_servers(context.cluster)]
@@ -84,7 +88,7 @@ def roll_look(context: StepContext) -> None:
 
 def roll_name_servers(context: StepContext) -> None:
     """Restart the name servers, one after another: the next waits until every broker has registered with this one again."""
-    for entry in _left(context, "name_server"):
+    for entry in _due(context, "name_server"):
         daemons = name_server_daemons(context.cluster, context.driver)
         _restart(context, entry, daemons, lambda: _unregistered(context))
         _next_in_another_run(context, "name_server", entry)
@@ -92,7 +96,7 @@ def roll_name_servers(context: StepContext) -> None:
 
 def roll_followers(context: StepContext) -> None:
     """Restart every replica that does not lead another, one after another: the next waits until this one has caught up."""
-    for entry in _left(context, "broker"):
+    for entry in _due(context, "broker"):
         view = _view(context, entry["group"])
         leads = view.master is not None and view.master.replica_id == entry["replica"]
         if entry["stopped_at"] is None and leads and len(view.replicas) > 1:
@@ -103,7 +107,7 @@ def roll_followers(context: StepContext) -> None:
 
 def roll_leaders(context: StepContext) -> None:
     """Move each leadership to a follower that was restarted, then restart who led."""
-    for entry in _left(context, "broker"):
+    for entry in _due(context, "broker"):
         _require_leaders(context)
         if entry["stopped_at"] is None:
             _step_aside(context, entry)
@@ -127,6 +131,27 @@ def roll_verify(context: StepContext) -> None:
                 ),
                 hint=say("Ask for the upgrade again: the installed version has changed meanwhile."),
             )
+
+
+def _due(context: StepContext, kind: str) -> list[Entry]:
+    """Return the daemons that are to be restarted yet: of a cancelled operation the one that is under way. Raises StepCancelled
+    when none is.
+    """
+    left = _left(context, kind)
+    if not left or not operation_is_cancelled(context.operation):
+        return left
+    begun = [entry for entry in left if _is_under_way(context, entry)]
+    if not begun:
+        raise StepCancelled
+    return begun
+
+
+def _is_under_way(context: StepContext, entry: Entry) -> bool:
+    """Whether the daemon was stopped, or its leadership has begun to move: a change half done would leave no leader."""
+    moves = Failover.objects.filter(
+        operation=context.operation, group_name=entry["group"], old_master_id=entry["replica"]
+    )
+    return entry["stopped_at"] is not None or (entry["replica"] is not None and moves.exists())
 
 
 def _next_in_another_run(context: StepContext, kind: str, entry: Entry) -> None:

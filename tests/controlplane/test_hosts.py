@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -30,7 +31,7 @@ from controlplane.provisioning.hosts import (
     restarts,
     taken,
 )
-from controlplane.provisioning.models import HostSample
+from controlplane.provisioning.models import HostSample, PortLease
 from controlplane.provisioning.proc import Proc
 from controlplane.status.troubles import troubles
 from tests.controlplane.driver_twin import DriverTwin
@@ -88,7 +89,8 @@ def earlier(seconds: float) -> None:
 def test_a_host_without_a_sample_is_not_known_and_never_0(world: World) -> None:
     (host,) = capacities(placements())
     assert (host.cpu_used, host.memory_used_bytes, host.disk_used_bytes) == (None, None, None)
-    assert {fit.more for fit in fits([host])} == {None}
+    (single, *_) = fits([host])
+    assert {what for what, room in single.rooms.items() if room is not None} == {"ports"}
 
 
 def test_a_sample_that_is_old_is_not_believed(driver: DriverTwin) -> None:
@@ -117,7 +119,35 @@ def test_what_a_host_has_promises_and_uses(driver: DriverTwin, settings: Any) ->
     assert host.disk_used_bytes == 40 * GIB
     assert host.memory_promised_bytes == len(placed) * GIB
     single = fits([host])[0]
-    assert single.more == (8 - len(placed)) // single.daemons
+    assert single.rooms["memory"] == (8 - len(placed)) // single.daemons
+
+
+@pytest.mark.parametrize(
+    ("changes", "binds", "more"),
+    [
+        ({"memory_bytes": 6 * GIB}, "memory", 2),  # two daemons are promised two of its six GiB
+        ({"disk_free_bytes": 70 * GIB}, "disk", 1),  # the broker that is there may store 40
+        ({"descriptors_max": 1000 + 3 * 2 * 40}, "descriptors", 3),
+        ({}, "ports", 4),  # of 25, 5 are leased and a cluster of one broker takes as many
+    ],
+)
+def test_what_there_is_least_room_of_says_how_many_clusters_fit(
+    world: World, driver: DriverTwin, settings: Any, changes: dict[str, Any], binds: str, more: int
+) -> None:
+    settings.HIGHWATER_DAEMON_MEMORY_MIB = 1024
+    settings.HIGHWATER_MEMORY_OVERCOMMIT = 1.0
+    settings.HIGHWATER_LIMITS = {**settings.HIGHWATER_LIMITS, "stored_bytes": 30 * GIB}
+    world.acme.limits = {"stored_bytes": 40 * GIB}
+    world.acme.save()
+    settings.HIGHWATER_PORT_RANGE = "20000-20024"
+    host = placements()[0].host
+    for port in range(20000, 20005):
+        PortLease.objects.create(host=host, port=port, cluster_id=world.cluster.pk, holder=uuid.uuid4(), purpose="x")
+    roomy = {"memory_bytes": 100 * GIB, "disk_free_bytes": 900 * GIB}
+    driver.hosts = [host_usage(host, **(roomy | changes))]
+    hosts_sample(driver)
+    single = fits(capacities(placements()))[0]
+    assert (single.mode, single.binds, single.more) == ("single", binds, more)
 
 
 def test_how_busy_a_processor_was_takes_two_samples(driver: DriverTwin) -> None:

@@ -26,6 +26,10 @@ class HostSerializer(Shape):
     )
     disk_bytes = serializers.CharField(source="sample.disk_bytes", allow_null=True, default=None)
     disk_used_bytes = serializers.CharField(allow_null=True)
+    disk_promised_bytes = serializers.CharField(
+        help_text="what the tenants' limits allow its brokers to store, together"
+    )
+    ports_free = serializers.IntegerField(help_text="of HIGHWATER_PORT_RANGE, leased by no daemon")
     descriptors = serializers.CharField(source="sample.descriptors", allow_null=True, default=None)
     descriptors_max = serializers.CharField(source="sample.descriptors_max", allow_null=True, default=None)
 
@@ -59,6 +63,15 @@ class FitSerializer(Shape):
     mode = serializers.CharField()
     daemons = serializers.IntegerField()
     more = serializers.IntegerField(allow_null=True)
+    binds = serializers.ChoiceField(
+        [(one, one) for one in ("memory", "disk", "ports", "descriptors")],
+        allow_null=True,
+        help_text="what there is least room of",
+    )
+    rooms = serializers.DictField(
+        child=serializers.IntegerField(allow_null=True),
+        help_text="how many more the memory, disk, ports and descriptors allow for, each alone",
+    )
 
 
 class HostsSerializer(Shape):

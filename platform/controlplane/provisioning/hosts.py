@@ -3,7 +3,6 @@
 One sample a minute, of each host with its daemons; a day of them is kept. What no sample says is None, never 0.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -12,12 +11,14 @@ from itertools import pairwise
 from django.conf import settings
 from django.utils import timezone
 
+from controlplane.clusters.limits import tenant_limit
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState, NameServer, Replica
 from controlplane.clusters.services import Shape
 from controlplane.common.errors import LimitReached
 from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver, ProcessUsage
 from controlplane.provisioning.models import HostSample
+from controlplane.provisioning.ports import BROKER_PORTS, LEADER_PORTS, NAME_SERVER_PORTS, ports_free
 from controlplane.provisioning.processes import name_server_process_name, replica_process_name
 
 KEPT_FOR = timedelta(hours=25)
@@ -98,6 +99,8 @@ class HostCapacity:
     daemons: int
     cpu_used: float | None
     memory_promised_bytes: int | None
+    disk_promised_bytes: int = 0
+    ports_free: int = 0
 
     @property
     def memory_used_bytes(self) -> int | None:
@@ -116,6 +119,19 @@ class HostCapacity:
             return None
         return int(self.sample.memory_bytes * overcommit) - self.memory_promised_bytes
 
+    @property
+    def disk_room_bytes(self) -> int | None:
+        """What may at least still be promised of its disk, so that its brokers can store what their tenants' limits allow."""
+        return None if self.sample is None else max(0, self.sample.disk_free_bytes - self.disk_promised_bytes)
+
+    @property
+    def descriptors_room(self) -> int | None:
+        """How many more files may be open; None where the host does not tell, or has no bound."""
+        sample = self.sample
+        if sample is None or sample.descriptors is None or sample.descriptors_max is None:
+            return None
+        return max(0, sample.descriptors_max - sample.descriptors)
+
 
 def capacities(placed: Sequence[Placement]) -> list[HostCapacity]:
     """Return each host that has a sample or a daemon."""
@@ -125,7 +141,11 @@ def capacities(placed: Sequence[Placement]) -> list[HostCapacity]:
     for host in sorted(set(latest) | {one.host for one in placed}):
         daemons = sum(one.host == host for one in placed)
         promised = daemons * each_bytes if each_bytes else None
-        found.append(HostCapacity(host, latest.get(host), daemons, _cpu_now(host), promised))
+        brokers = [one for one in placed if one.host == host and isinstance(one.row, Replica)]
+        stored_bytes = sum(tenant_limit(one.cluster.tenant, "stored_bytes") for one in brokers)
+        found.append(
+            HostCapacity(host, latest.get(host), daemons, _cpu_now(host), promised, stored_bytes, ports_free(host))
+        )
     return found
 
 
@@ -180,25 +200,58 @@ def crowded(placed: Iterable[Placement]) -> list[Crowded]:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How many more clusters of a mode there is room for; None where that is not checked or not known."""
+    """How many more clusters of a mode there is room for: `more`, and by `rooms` what each thing allows for. None where that is not
+    bounded or not known. `binds` is what allows for the fewest.
+    """
 
     mode: str
     daemons: int
-    more: int | None
+    rooms: dict[str, int | None]
+
+    @property
+    def binds(self) -> str | None:
+        known = {what: room for what, room in self.rooms.items() if room is not None}
+        return min(known, key=lambda what: known[what], default=None)
+
+    @property
+    def more(self) -> int | None:
+        return None if self.binds is None else self.rooms[self.binds]
 
 
 def fits(hosts: Sequence[HostCapacity]) -> list[Fit]:
-    """Return, for the least cluster of each mode, how many more the memory of all hosts allows for."""
-    rooms = [host.memory_room_bytes for host in hosts]
-    known = None if not rooms or any(room is None for room in rooms) else sum(room or 0 for room in rooms)
-    each_bytes = settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024
+    """Return, for the least cluster of each mode, how many more all hosts together have room for.
+
+    Its brokers are promised the disk that a new tenant's limit allows. Each daemon counts with as many open files as the one
+    that has most of them now.
+    """
+    daemon_bytes = settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024
+    broker_bytes = settings.HIGHWATER_LIMITS["stored_bytes"]
+    open_files = [
+        usage["descriptors"] for host in hosts if host.sample is not None for usage in host.sample.daemons.values()
+    ]
+    daemon_files = max((count for count in open_files if count is not None), default=0)
     found = []
     for mode in ClusterMode:
         shape = Shape.of(mode, None, None)
-        daemons = shape.groups * shape.replicas + shape.name_servers
-        more = None if known is None or not each_bytes else max(0, math.floor(known / (daemons * each_bytes)))
-        found.append(Fit(mode.value, daemons, more))
+        brokers = shape.groups * shape.replicas
+        daemons = brokers + shape.name_servers
+        ports = brokers * len(BROKER_PORTS) + shape.name_servers * len(NAME_SERVER_PORTS)
+        if shape.replicas > 1:
+            ports += shape.groups * len(LEADER_PORTS)
+        rooms = {
+            "memory": _room([host.memory_room_bytes for host in hosts], daemons * daemon_bytes),
+            "disk": _room([host.disk_room_bytes for host in hosts], brokers * broker_bytes),
+            "ports": _room([host.ports_free for host in hosts], ports),
+            "descriptors": _room([host.descriptors_room for host in hosts], daemons * daemon_files),
+        }
+        found.append(Fit(mode.value, daemons, rooms))
     return found
+
+
+def _room(free: Sequence[int | None], each: int) -> int | None:
+    """Return how many times `each` fits into what all hosts have; None when that is not known of one, or nothing is needed."""
+    known = [amount for amount in free if amount is not None]
+    return None if not known or len(known) < len(free) or not each else max(0, sum(known)) // each
 
 
 def room_require() -> None:

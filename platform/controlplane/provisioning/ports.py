@@ -69,6 +69,13 @@ def ports_release(cluster_id: uuid.UUID) -> None:
     PortLease.objects.filter(cluster_id=cluster_id).delete()
 
 
+def ports_free(host: str) -> int:
+    """Return how many ports of the range no one has leased on a host. Other programs may hold some of them."""
+    first, last = _port_range()
+    leased = PortLease.objects.filter(host=host, port__range=(first, last)).count()
+    return last - first + 1 - leased
+
+
 def _port_range() -> tuple[int, int]:
     first, _, last = settings.HIGHWATER_PORT_RANGE.partition("-")
     return int(first), int(last)

@@ -14,7 +14,7 @@ from controlplane.console.acts import act_of
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.views.operator import operator_page, operator_render
 from controlplane.insight.neighbours import WINDOWS_S, shared_hosts
-from controlplane.provisioning.hosts import capacities, crowded, fits, history, placements
+from controlplane.provisioning.hosts import Fit, capacities, crowded, fits, history, placements
 from controlplane.status.troubles import Act, Trouble, troubles
 
 _WINDOWS = {"15m": say("15 minutes"), "1h": say("1 hour"), "24h": say("24 hours")}
@@ -32,7 +32,7 @@ def hosts(request: ConsoleRequest) -> HttpResponse:
         "hosts": found,
         "placed": placed,
         "crowded": crowded(placed),
-        "fits": fits(found),
+        "fits": [_fit_row(fit) for fit in fits(found)],
         "shared": shared_hosts(window),
         "charts": [_chart(number, host.host) for number, host in enumerate(found)],
         "window": window,
@@ -53,6 +53,21 @@ def trouble_list(request: ConsoleRequest) -> HttpResponse:
         "curl": act_of("GET", "/api/v1/operator/troubles/"),
     }
     return operator_render(request, "console/operator/troubles.html", context, "troubles")
+
+
+def _fit_row(fit: Fit) -> dict[str, object]:
+    shown = [
+        {"words": words, "more": fit.rooms[what], "binds": what == fit.binds} for what, words in _ROOM_WORDS.items()
+    ]
+    return {"mode": fit.mode, "daemons": fit.daemons, "more": fit.more, "shown": shown}
+
+
+_ROOM_WORDS = {
+    "memory": say("By memory"),
+    "disk": say("By disk"),
+    "ports": say("By ports"),
+    "descriptors": say("By open files"),
+}
 
 
 def _act_url(one: Trouble) -> str:

@@ -34,6 +34,8 @@ class Command(BaseCommand):
         for title, lines in (("process", found.processes), ("directory", found.folders), ("port", found.ports)):
             for line in lines:
                 self.stdout.write(f"{title:<10} {line}")
+        for cluster in found.lost:
+            self.stdout.write(f"lost       {cluster}: its directory is gone")
         for one in found.stuck:
             self.stdout.write(
                 f"operation  {one.operation.path} at “{one.step}” since {one.since:%Y-%m-%d %H:%M:%S} UTC"

@@ -226,19 +226,20 @@ def test_an_operators_page_in_chinese_has_no_english_words(world: World) -> None
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
     pages = [
         reverse(f"console:operator-{name}")
-        for name in ("plans", "subscriptions", "invoices", "jobs", "machine", "hosts", "troubles")
+        for name in ("plans", "subscriptions", "invoices", "jobs", "machine", "hosts", "limits", "troubles")
     ]
     pages += [
         reverse("console:operator-plan", args=[plan.slug]),
         reverse("console:operator-job", args=[run.pk]),
         reverse("console:operator-cluster-metering", args=[world.cluster.pk]),
+        reverse("console:operator-limits-tenant", args=[world.tenant.slug]),
     ]
     for page in pages:
         answer = client.get(page)
         assert answer.status_code == 200, page
         words = _english(
             answer.content.decode(),
-            rf"{_TYPED}|olga|Standard|GiB|KiB|HIGHWATER_\w+(?:=off)?|ingest|\b[A-Z]{{3}}\b|root|chmod"
+            rf"{_TYPED}|[Gg]lobex|olga|Standard|GiB|KiB|HIGHWATER_\w+(?:=off)?|ingest|\b[A-Z]{{3}}\b|root|chmod"
             r"|supervisord does not answer on .*",
         )
         assert [word for word in words if word not in ("GB", "MB")] == [], page

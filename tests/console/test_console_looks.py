@@ -84,6 +84,8 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("members", "/t/acme/members/"),
         ("invitation", "{invitation}"),
         ("operator machine", "/operator/machine/"),
+        ("operator limits", "/operator/limits/"),
+        ("operator limits of a tenant", "/operator/limits/acme/"),
         ("audit", "/t/acme/audit/"),
         ("limits", "/t/acme/limits/"),
         ("budget", "/t/acme/budget/"),

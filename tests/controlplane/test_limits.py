@@ -12,6 +12,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from brokerd.config import load_config
+from controlplane.accounts.models import User
 from controlplane.clusters import limits
 from controlplane.clusters.credential_services import credential_create
 from controlplane.clusters.limits import BrokerUse, broker_quota_keys
@@ -108,8 +109,40 @@ def test_an_operator_changes_a_limit_and_it_is_audited(world: World) -> None:
     tenant = Tenant.objects.get(slug="acme")
     assert broker_quota_keys(tenant)["quotaCredentialMessagesPerSecond"] == 9
     event = AuditEvent.objects.get(action="tenant.limit")
-    assert event.details == {"limit": "messages_per_second", "value": 9}
+    assert event.details == {
+        "limit": "messages_per_second",
+        "before": 50_000,
+        "after": 9,
+        "reason": "set by hand",
+    }
     call_command("set_limit", "acme", "messages_per_second", "default")
+    assert Tenant.objects.get(slug="acme").limits == {}
+
+
+def test_an_operator_raises_a_limit_with_a_reason_by_api_and_takes_it_back_on_the_page(
+    world: World, api: Callable[..., Json]
+) -> None:
+    olga = User.objects.create_user("olga@example.com", is_staff=True)
+    path = "/api/v1/operator/tenants/acme/limits/"
+    answer = api(olga).call("PUT", f"{path}clusters/", {"value": 25, "reason": "They asked."})
+    (clusters, *_) = answer.json()["limits"]
+    assert (clusters["limit"], clusters["platform"], clusters["is_own"], clusters["used"]) == (25, 10, True, 1)
+    operators = api(olga)
+    assert "its own" in operators.get("/operator/limits/acme/").content.decode()
+    given = {"name": "clusters", "value": "", "reason": "Enough."}
+    assert operators.post("/operator/limits/acme/", given).status_code == 302
+    assert Tenant.objects.get(slug="acme").limits == {}
+    reasons = AuditEvent.objects.filter(action="tenant.limit").values_list("details__reason", flat=True)
+    assert sorted(reasons) == ["Enough.", "They asked."]
+
+
+def test_a_limit_is_not_changed_without_a_reason_nor_by_the_tenants_owner(
+    world: World, api: Callable[..., Json]
+) -> None:
+    olga = User.objects.create_user("olga@example.com", is_staff=True)
+    path = "/api/v1/operator/tenants/acme/limits/clusters/"
+    assert api(olga).call("PUT", path, {"value": 25, "reason": ""}).status_code == 400
+    assert api(world.alice).call("PUT", path, {"value": 25, "reason": "more"}).status_code == 404
     assert Tenant.objects.get(slug="acme").limits == {}
 
 

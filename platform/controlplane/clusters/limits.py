@@ -1,6 +1,6 @@
 """How much a tenant may have: clusters, brokers, topics and keys here; rates, connections and stored bytes on each broker.
 
-An operator gives one tenant other values than HIGHWATER_LIMITS (`manage.py set_limit`). What a broker keeps is in its
+An operator gives one tenant other values than HIGHWATER_LIMITS (`limit_set`). What a broker keeps is in its
 broker.conf and changes there without a restart.
 """
 
@@ -10,14 +10,17 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Max, Q, QuerySet
 
-from controlplane.accounts.actors import SystemActor
+from controlplane.accounts.actors import Actor
+from controlplane.accounts.operators import operator_require
+from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.models import Cluster, ClusterState, Replica
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.clusters.replica_remoting import BrokerQuota, broker_quotas
 from controlplane.clusters.room import room_check
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import ApplicationError, InvalidInput, LimitReached
+from controlplane.common.errors import ApplicationError, InvalidInput, LimitReached, NotFound
 from controlplane.common.sentences import say
+from controlplane.common.words import name_check
 from controlplane.tenants.models import Tenant
 
 # What is counted here: what it is, and how a limit reads.
@@ -33,6 +36,19 @@ _WITHIN = {
     "topics_per_cluster": say("topics in one cluster"),
     "credentials_per_cluster": say("access keys in one cluster"),
 }
+# What each broker keeps, in words for operators.
+_KEPT_TITLES = {
+    "messages_per_second": say("Messages per second, of an access key and of a topic on a broker"),
+    "bytes_per_second": say("Bytes per second, of an access key and of a topic on a broker"),
+    "connections": say("Connections of an access key to a broker"),
+    "held_pulls": say("Pulls that wait at a broker, of an access key"),
+    "topics": say("Topics on a broker, those that clients make included"),
+    "queues": say("Queues of all topics on a broker"),
+    "groups": say("Consumer groups on a broker"),
+    "stored_bytes_per_topic": say("Bytes stored in a topic on a broker"),
+    "stored_bytes": say("Bytes stored on a broker"),
+}
+LIMIT_MAX = 2**53 - 1  # what JSON has exactly everywhere
 # What each broker keeps: our limit's name -> its keys in broker.conf.
 KEPT_BY_BROKERS = {
     "messages_per_second": ("quotaCredentialMessagesPerSecond", "quotaTopicMessagesPerSecond"),
@@ -55,6 +71,20 @@ class LimitUse:
     title: str
     used: int
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSetting:
+    """A limit of a tenant beside the platform's own. `is_own`: an operator gave the tenant this one. `used`: None where the brokers
+    count it.
+    """
+
+    name: str
+    title: str
+    limit: int
+    platform: int
+    is_own: bool
+    used: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +116,16 @@ def limit_uses(tenant: Tenant) -> list[LimitUse]:
         "credentials_per_cluster": _most(clusters, Count("credentials", filter=Q(credentials__is_control=False))),
     }
     return [LimitUse(name, title, used[name], tenant_limit(tenant, name)) for name, title in COUNTED.items()]
+
+
+def limit_settings(tenant: Tenant) -> list[LimitSetting]:
+    """Return every limit of the tenant, in the order of HIGHWATER_LIMITS."""
+    used = {use.name: use.used for use in limit_uses(tenant)}
+    titles = {**COUNTED, **_KEPT_TITLES}
+    return [
+        LimitSetting(name, titles[name], tenant_limit(tenant, name), platform, name in tenant.limits, used.get(name))
+        for name, platform in settings.HIGHWATER_LIMITS.items()
+    ]
 
 
 def limits_check(tenant: Tenant, *, more_brokers: int = 0) -> None:
@@ -126,17 +166,29 @@ def broker_uses(tenant: Tenant) -> list[BrokerUse]:
     return [BrokerUse(cluster, title, quotas) for (cluster, _, title), quotas in zip(brokers, answers, strict=True)]
 
 
-def limit_set(*, actor: SystemActor, tenant: Tenant, name: str, value: int | None) -> list[str]:
-    """Give the tenant another limit, None for the platform's own again; brokers that run get it now.
+def limit_set(*, actor: Actor, tenant: Tenant, name: str, value: int | None, reason: str) -> list[str]:
+    """Give the tenant another limit, None for the platform's own again; brokers that run get it now. What the tenant has beyond a
+    lower one stays; it gets no more.
 
-    Returns the addresses of brokers that did not take it: they get it with their cluster's next change. Raises InvalidInput.
+    Returns the addresses of brokers that did not take it: they get it with their cluster's next change. Raises NotFound for
+    everyone but operators, InvalidInput.
     """
+    operator_require(actor)
+    reason = name_check("reason", reason)
+    if not reason:
+        raise InvalidInput.for_field("reason", say("Say why: it is in the audit trail."), "required")
+    if len(reason) > REASON_CHARACTERS_MAX:
+        raise InvalidInput.for_field(
+            "reason", say("Use at most %(most)s characters.", most=REASON_CHARACTERS_MAX), "too_long"
+        )
     if name not in settings.HIGHWATER_LIMITS:
-        raise InvalidInput.for_field("name", f"Use one of {', '.join(settings.HIGHWATER_LIMITS)}.", "invalid_choice")
-    if value is not None and value < 0:
-        raise InvalidInput.for_field("value", "Use 0 or more.", "out_of_range")
+        names = ", ".join(settings.HIGHWATER_LIMITS)
+        raise InvalidInput.for_field("name", say("Use one of %(names)s.", names=names), "invalid_choice")
+    if value is not None and not 0 <= value <= LIMIT_MAX:
+        raise InvalidInput.for_field("value", say("Use a number from 0 to %(most)s.", most=LIMIT_MAX), "out_of_range")
     with transaction.atomic():
         locked = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        before = tenant_limit(locked, name)
         kept = {limit: number for limit, number in locked.limits.items() if limit != name}
         locked.limits = kept if value is None else {**kept, name: value}
         locked.save(update_fields=["limits", "updated_at"])
@@ -145,7 +197,7 @@ def limit_set(*, actor: SystemActor, tenant: Tenant, name: str, value: int | Non
             action="tenant.limit",
             resource=tenant.path,
             tenant_id=tenant.pk,
-            details={"limit": name, "value": value},
+            details={"limit": name, "before": before, "after": tenant_limit(locked, name), "reason": reason},
         )
     tenant.limits = locked.limits
     missing: list[str] = []
@@ -159,6 +211,19 @@ def limit_set(*, actor: SystemActor, tenant: Tenant, name: str, value: int | Non
             except ApplicationError:
                 missing.append(address)
     return missing
+
+
+def limits_of_tenants() -> QuerySet[Tenant]:
+    """Return all tenants, those with limits of their own first."""
+    return Tenant.objects.annotate(has_own=~Q(limits={})).order_by("-has_own", "slug")
+
+
+def tenant_by_slug(slug: str) -> Tenant:
+    """Return any tenant; raises NotFound. For operators only."""
+    tenant = Tenant.objects.filter(slug=slug).first()
+    if tenant is None:
+        raise NotFound(say("There is no such tenant."))
+    return tenant
 
 
 def _living(tenant: Tenant) -> QuerySet[Cluster]:

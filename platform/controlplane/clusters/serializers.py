@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from controlplane.clusters.labels import KEY_PATTERN, LABELS_MAX, TEXT_CHARACTERS_MAX, VALUE_PATTERN
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
+from controlplane.clusters.limits import LIMIT_MAX
 from controlplane.clusters.models import (
     Cluster,
     ClusterMode,
@@ -290,6 +291,39 @@ class LimitSerializer(Shape):
     title = serializers.CharField()
     used = serializers.IntegerField()
     limit = serializers.IntegerField()
+
+
+class LimitSettingSerializer(Shape):
+    """A limit of a tenant beside the platform's own."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    limit = serializers.IntegerField()
+    platform = serializers.IntegerField(help_text="what tenants have who were given nothing else")
+    is_own = serializers.BooleanField(help_text="an operator gave the tenant this one")
+    used = serializers.IntegerField(allow_null=True, help_text="null: the brokers count it, see `limits get`")
+
+
+class LimitSettingsSerializer(Shape):
+    """Every limit of a tenant."""
+
+    tenant = serializers.CharField()
+    limits = LimitSettingSerializer(many=True)
+    brokers_missing = serializers.ListField(
+        child=serializers.CharField(), help_text="of a change: they did not take it yet, and get it with the next one"
+    )
+
+
+class LimitSetSerializer(Shape):
+    """Another limit, and why."""
+
+    value = serializers.IntegerField(
+        min_value=0,
+        max_value=LIMIT_MAX,
+        allow_null=True,
+        help_text="null: the platform's own again; 0: none, of what brokers keep",
+    )
+    reason = serializers.CharField(max_length=REASON_CHARACTERS_MAX)
 
 
 class BrokerQuotaSerializer(Shape):

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from controlplane.clusters import apis
+from controlplane.clusters import apis, operator_apis
 from controlplane.clusters import configuration_apis as configuration
 
 _CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
@@ -41,6 +41,12 @@ urlpatterns = [
     ),
     path("tenants/<slug:tenant>/limits/", apis.LimitsApi.as_view(), name="limits"),
     path("tenants/<slug:tenant>/operations/", apis.TenantOperationListApi.as_view(), name="operation-list"),
+    path("operator/tenants/<slug:tenant>/limits/", operator_apis.TenantLimitsApi.as_view(), name="tenant-limits"),
+    path(
+        "operator/tenants/<slug:tenant>/limits/<str:limit>/",
+        operator_apis.TenantLimitApi.as_view(),
+        name="tenant-limit",
+    ),
     path("operations/<uuid:operation_id>/", apis.OperationDetailApi.as_view(), name="operation-detail"),
     path("operations/<uuid:operation_id>/retry/", apis.OperationRetryApi.as_view(), name="operation-retry"),
     path("operations/<uuid:operation_id>/cancel/", apis.OperationCancelApi.as_view(), name="operation-cancel"),

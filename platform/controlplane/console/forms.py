@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 from django.forms.utils import flatatt
@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from controlplane.clusters.labels import labels_parse
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
+from controlplane.clusters.limits import LIMIT_MAX, LimitSetting
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
 from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
 from controlplane.common.errors import InvalidInput
@@ -261,6 +262,31 @@ class OperationFailForm(forms.Form):
     reason = forms.CharField(
         label=say("Why it is given up"), max_length=200, widget=forms.TextInput, help_text=say("The tenant reads it.")
     )
+
+
+class LimitForm(forms.Form):
+    """Another limit for a tenant; without a value the platform's own again."""
+
+    name = forms.ChoiceField(label=say("Which limit"))
+    value = forms.IntegerField(
+        label=say("At most"),
+        min_value=0,
+        max_value=LIMIT_MAX,
+        required=False,
+        help_text=say("Empty: the platform’s own again. 0: none, of what brokers keep. Sizes are in bytes."),
+    )
+    reason = forms.CharField(
+        label=say("Why"),
+        max_length=REASON_CHARACTERS_MAX,
+        widget=forms.TextInput,
+        help_text=say("It is in the audit trail, which the tenant reads."),
+    )
+
+    def __init__(self, *args: Any, limits: Sequence[LimitSetting], **options: Any) -> None:
+        super().__init__(*args, **options)
+        field = self.fields["name"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(one.name, one.title) for one in limits]
 
 
 class PolicyForm(forms.Form):

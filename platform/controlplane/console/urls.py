@@ -38,6 +38,7 @@ from controlplane.console.views import (
     operator,
     operator_billing,
     operator_hosts,
+    operator_limits,
     operator_machine,
     operator_status,
     quorum,
@@ -226,6 +227,8 @@ _operator: list[URLPattern | URLResolver] = [
     path("status/<uuid:incident>/", operator_status.incident_page, name="operator-incident"),
     path("troubles/", operator_hosts.trouble_list, name="operator-troubles"),
     path("hosts/", operator_hosts.hosts, name="operator-hosts"),
+    path("limits/", operator_limits.limits_tenants, name="operator-limits"),
+    path("limits/<slug:tenant>/", operator_limits.limits_tenant, name="operator-limits-tenant"),
     path("machine/", operator_machine.machine, name="operator-machine"),
     path("machine/clear/", operator_machine.leftovers_clear_page, name="operator-machine-clear"),
     path(

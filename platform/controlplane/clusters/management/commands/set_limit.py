@@ -19,6 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("tenant", help="the tenant's slug")
         parser.add_argument("name", choices=sorted(settings.HIGHWATER_LIMITS))
         parser.add_argument("value", help="a number, or `default`; 0 is none for what brokers keep")
+        parser.add_argument("--reason", default="set by hand", help="why, for the audit trail")
 
     def handle(self, *args: Any, **options: Any) -> str:
         tenant = Tenant.objects.filter(slug=options["tenant"]).first()
@@ -33,6 +34,7 @@ class Command(BaseCommand):
                 tenant=tenant,
                 name=options["name"],
                 value=None if text == "default" else int(text),
+                reason=options["reason"],
             )
         except ApplicationError as error:
             raise CommandError(str(error)) from error

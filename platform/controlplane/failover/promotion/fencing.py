@@ -63,16 +63,28 @@ def decision_after_fence(
     may_lose: bool,
     may_choose: bool,
 ) -> Decision:
-    """Return who leads. `before` is the group when it was fenced, `view` after that; `begun_at` when this was asked for."""
+    """Return who leads. `before` is the group when it was fenced, `view` after that; `begun_at` when this was asked for.
+
+    Whose promise is all that came of it, for it does not answer any more, leads only where no one else can: it would be waited for
+    while the group has no leader. What it promised to hold counts all the same.
+    """
     candidate = view.replica(candidate_id)
-    return decide(
-        promotion_group(view, led_in_this_operation=before.led_at is not None and before.led_at >= begun_at),
-        promises,
-        candidate_id,
-        may_lose=may_lose,
-        may_choose=may_choose,
-        at_risk=(None, None) if candidate is None else at_risk(candidate, before.former_master),
+
+    def decided(promises: Mapping[int, Standing]) -> Decision:
+        return decide(
+            promotion_group(view, led_in_this_operation=before.led_at is not None and before.led_at >= begun_at),
+            promises,
+            candidate_id,
+            may_lose=may_lose,
+            may_choose=may_choose,
+            at_risk=(None, None) if candidate is None else at_risk(candidate, before.former_master),
+        )
+
+    silent_ids = {one.replica_id for one in view.silent}
+    decision = decided(
+        {key: replace(one, promotable=False) if key in silent_ids else one for key, one in promises.items()}
     )
+    return decided(promises) if decision.leader_id is None else decision
 
 
 def has_promised_newer(candidate: ReplicaView, fence: int) -> bool:

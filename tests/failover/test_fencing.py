@@ -1,0 +1,82 @@
+"""Who leads after a fence, by what was promised and who still answers, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from controlplane.failover.promotion.fencing import decision_after_fence
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
+from highwater.promotion import Decision, Standing
+from tests.failover.views import NOW, slave_view
+
+FENCE = 4
+
+
+def decision(
+    *held_offsets: int, silent_after: Collection[int] = (), in_sync_replicas: int = 2, may_lose: bool = False
+) -> Decision:
+    """Of replicas that hold so much, replica 0 leads and 1 is to; all promise, and then some answer no more."""
+    views = [
+        slave_view(number, held_offset=held, end_offset=held, epoch=FENCE, promotable=True)
+        for number, held in enumerate(held_offsets)
+    ]
+    promises = {view.replica_id: promise(view) for view in views}
+    after = [replace(view, unreachable_since=NOW) if view.replica_id in silent_after else view for view in views]
+    return decision_after_fence(
+        group(after, in_sync_replicas),
+        group([replace(views[0], role="master"), *views[1:]], in_sync_replicas),
+        promises,
+        candidate_id=1,
+        begun_at=NOW,
+        may_lose=may_lose,
+        may_choose=True,
+    )
+
+
+def promise(view: ReplicaView) -> Standing:
+    said = standing_of(view)
+    assert said is not None
+    return said
+
+
+def group(replicas: list[ReplicaView], in_sync_replicas: int) -> GroupView:
+    return GroupView(
+        name="broker-a",
+        in_sync_replicas=in_sync_replicas,
+        replicas=replicas,
+        leader_id=0,
+        led_at=NOW,
+        led_epoch=3,
+        led_to_offset=1000,
+    )
+
+
+def test_a_candidate_that_is_behind_gives_the_role_back() -> None:
+    found = decision(1000, 900, 1000)
+    assert (found.leader_id, found.gives_back) == (0, True)
+
+
+def test_a_former_leader_that_is_silent_after_its_promise_is_not_waited_for_where_another_is_clean() -> None:
+    found = decision(1000, 900, 1000, silent_after=[0])
+    assert (found.leader_id, found.gives_back, found.cleanness.clean) == (2, False, True)
+
+
+def test_what_a_silent_replica_has_promised_to_hold_counts() -> None:
+    found = decision(1000, 900, 900, silent_after=[0])
+    assert (found.leader_id, found.gives_back) == (0, True)  # no one else has it
+
+
+def test_a_candidate_that_is_silent_after_its_promise_is_not_waited_for() -> None:
+    found = decision(1000, 1000, 1000, silent_after=[1])
+    assert (found.leader_id, found.gives_back) == (0, True)
+
+
+def test_another_clean_one_leads_where_candidate_and_former_leader_are_silent() -> None:
+    found = decision(1000, 1000, 1000, silent_after=[0, 1])
+    assert (found.leader_id, found.gives_back, found.cleanness.clean) == (2, False, True)
+
+
+def test_whom_an_operator_wants_with_a_loss_is_waited_for_where_no_one_is_clean() -> None:
+    found = decision(900, 1000, silent_after=[1], in_sync_replicas=1, may_lose=True)
+    assert found.leader_id == 1

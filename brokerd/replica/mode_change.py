@@ -94,10 +94,14 @@ class ModeChange:
         return self._pending[0] if self._pending else None
 
     def load(self) -> None:
-        """After a start: what the log holds beyond what is known to be confirmed."""
-        self._pending = [
-            _pending(*found) for found in pending_modes(self._store) if found[1] > self._replica.confirm_offset
-        ]
+        """After a start: what the log holds beyond what is known to be confirmed, and what was confirmed and not adopted yet.
+
+        A leader waits with a change into DLedger for a majority that would elect: stopped meanwhile, it must not forget it.
+        """
+        every = [_pending(*found) for found in pending_modes(self._store)]
+        confirmed = [one for one in every if one.end_offset <= self._replica.confirm_offset]
+        adopted = not confirmed or confirmed[-1].policy == self._replica.saved.policy
+        self._pending = every[len(confirmed) if adopted else len(confirmed) - 1 :]
 
     def received(self, data: bytes) -> None:
         """A leader's records were appended."""

@@ -167,6 +167,21 @@ def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> Non
     assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
 
 
+def test_a_leader_that_is_stopped_before_it_goes_into_dledger_does_not_forget_the_change() -> None:
+    """It had confirmed that, and waited for a majority; the others elected, and it followed in its old mode for ever."""
+    group = assigned()
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    group.level()
+    assert modes(group) == [Mode.SYNC] * 3
+    for node in group.nodes.values():
+        node.replica.remember_confirm_offset()
+        node.restart()
+        node.replica.modes.adopt(node.now_s)
+    assert modes(group) == [Mode.DLEDGER] * 3
+
+
 def test_a_leader_alone_does_not_become_one_that_needs_a_majority() -> None:
     """Its slaves have left the in-sync set, so it confirms alone: but not this."""
     group = assigned()

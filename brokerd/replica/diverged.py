@@ -1,11 +1,13 @@
 """What a replica cuts is kept below `<root>/diverged/`, so that a person can look at it and send it again.
 
-Two kinds of file:
+Two kinds of file, in both of which what stood in the log at offset o stands at o - begin; between records there may be zeros,
+damaged ones and, where logs part within a record, its rest:
 
-- `<epoch>-<begin>-<end>-<time>.log`: records that the group's leader never had, one after the other; of a BLANK its head alone.
-  Where the logs part within a record, the rest of that one comes first.
-- `cut-<begin>`, or `cut-<begin>.<number>` where there is one already: what recovery truncated after a power cut. A record of
-  log offset o stands at o - begin; between records there may be zeros and torn bytes.
+- `<epoch>-<begin>-<end>-<time>.log`: what the group's leader never had, from `begin` to `end`, at most the first KEPT_MAX_BYTES
+  of it.
+- `cut-<begin>`, or `cut-<begin>.<number>` where there is one already: what recovery truncated after a power cut.
+
+Of a `.log` that earlier versions wrote the records stand one after the other, and of a BLANK its head alone: its size tells.
 
 Looking at a file changes nothing, and reads and parses a bounded part of it at a time.
 """
@@ -20,7 +22,7 @@ from bisect import bisect_left
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
-from brokerd.store import Disk, LogDamagedError, MessageStore
+from brokerd.store import Disk, DiskFullError, LogDamagedError, MessageStore
 from brokerd.store.record import (
     BLANK_HEAD_BYTES,
     HEAD,
@@ -33,6 +35,9 @@ from brokerd.store.record import (
 from mqwire.bodies import DivergedFile
 from mqwire.message import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 
+# Of one cut so much is kept, from its beginning on. Half a day of sends at 400 KB a second; a smaller number in a later
+# version would take longer files for those of earlier ones.
+KEPT_MAX_BYTES = 16 * 1024**3
 _CHUNK_BYTES = 1024 * 1024
 _CUT = re.compile(r"(\d+)-(\d{20})-(\d{20})-(\d+)\.log")
 _TRUNCATED = re.compile(r"cut-(\d{20})(?:\.\d+)?")
@@ -71,27 +76,19 @@ class DivergedMessages:
         self._counted: dict[str, DivergedFile] = {}  # all files that were looked through once, however many
 
     def save(self, store: MessageStore, begin_offset: int, epoch: int, now_ms: int) -> str:
-        """Copy the log from `begin_offset` to its end; durable on return. Returns the file's name."""
+        """Copy the log from `begin_offset` to its end; durable on return. Returns the file's name.
+
+        Raises DiskFullError, before anything is written where there is no room for all of it, and OSError.
+        """
         self._disk.make_directory(self._directory)
         name = f"{epoch}-{begin_offset:020d}-{store.end_offset:020d}-{now_ms}.log"
-        fd = self._disk.open(self._path(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            offset, position = begin_offset, 0
-            while offset < store.end_offset:
-                try:
-                    data = store.read_raw(offset, _CHUNK_BYTES)
-                except LogDamagedError:
-                    break  # what is damaged is no one's message
-                offset = _end_of(data, offset, store.commit_log_file_bytes)
-                view = memoryview(data)
-                while view:
-                    written = self._disk.pwrite(fd, view, position)
-                    position += written
-                    view = view[written:]
-            self._disk.fsync(fd)
-        finally:
-            self._disk.close(fd)
-        self._disk.sync_directory(self._directory)
+        end_offset = min(store.end_offset, begin_offset + KEPT_MAX_BYTES)
+        free_bytes = self._disk.usage(self._directory).free_bytes
+        if free_bytes < end_offset - begin_offset:
+            raise DiskFullError(
+                f"no room for {self._path(name)}, {end_offset - begin_offset} bytes: {free_bytes} are free"
+            )
+        store.copy_log(begin_offset, end_offset, self._path(name))
         return name
 
     def count(self) -> int:
@@ -186,9 +183,10 @@ class DivergedMessages:
             size = self._disk.size(fd)
         finally:
             self._disk.close(fd)
-        truncated = _TRUNCATED.fullmatch(name)
-        cut = _CUT.fullmatch(name)
-        return _Contents(size, int(truncated[1]) if truncated else None, int(cut[2]) if cut else None)
+        if truncated := _TRUNCATED.fullmatch(name):
+            return _Contents(size, int(truncated[1]))
+        begin, end = _range_of(name)
+        return _Contents(size, begin if size == min(end - begin, KEPT_MAX_BYTES) else None)
 
 
 @dataclass(slots=True)
@@ -205,14 +203,10 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Contents:
-    """What was found in a file so far. `log_begin`: the log offset of its first byte, where it stands there as in the log.
-
-    `parted_at`: the log offset of a diverged cut's first byte, which may stand within a record.
-    """
+    """What was found in a file so far. `log_begin`: the log offset of its first byte, where all stands there as in the log."""
 
     size: int
     log_begin: int | None
-    parted_at: int | None = None
     looked_to: int = 0
     positions: array[int] = field(default_factory=lambda: array("q"))
     topics: Counter[str] = field(default_factory=Counter)
@@ -278,8 +272,6 @@ class _Contents:
                 self._note(self.looked_to, record)
                 return record.size_bytes
         begin = self.log_begin
-        if begin is None and not self.positions:
-            begin = self.parted_at  # the rest of the record within which the logs part: complete ones may follow it
         if begin is None:
             return self.size - self.looked_to  # saved records follow each other: what comes after other bytes is none
         found = window.find(_MAGIC_START, 5)
@@ -316,17 +308,24 @@ class _Contents:
         self.last_store_ms = stored if self.last_store_ms is None else max(self.last_store_ms, stored)
 
 
+def _range_of(name: str) -> tuple[int, int]:
+    """Where in the log the cut that a `.log` is named after began and ended."""
+    cut = _CUT.fullmatch(name)
+    return (int(cut[2]), int(cut[3])) if cut else (0, 0)
+
+
 def _described(name: str, contents: _Contents) -> DivergedFile:
     cut = _CUT.fullmatch(name)
     truncated = _TRUNCATED.fullmatch(name)
-    begin = int(cut[2]) if cut else int(truncated[1]) if truncated else 0
+    begin, end = (int(truncated[1]), int(truncated[1]) + contents.size) if truncated else _range_of(name)
     return DivergedFile(
         name=name,
         reason="diverged" if cut else "power_cut",
         epoch=int(cut[1]) if cut else None,
         begin_offset=begin,
-        end_offset=int(cut[3]) if cut else begin + contents.size,
+        end_offset=end,
         size_bytes=contents.size,
+        left_out_bytes=end - begin - contents.size if contents.log_begin is not None else 0,
         messages=len(contents.positions),
         cut_at_ms=int(cut[4]) if cut else None,
         topics=dict(contents.topics.most_common(_TOPICS_TOLD)),
@@ -368,11 +367,7 @@ def _read(disk: Disk, fd: int, position: int, count: int) -> bytes:
 
 
 def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
-    """The log offset after `data`, whole records and BLANK heads read from `offset` on.
-
-    Where the leader's log ends within a record of this one, `data` begins with bytes that are no record: it is then all that
-    one file of the log has from there on, and what claims a size in it means nothing.
-    """
+    """The log offset after `data`, whole records and BLANK heads read from `offset` on."""
     position = 0
     while position < len(data):
         if _magic(data, position) == BLANK_MAGIC:
@@ -380,8 +375,6 @@ def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
             offset += file_bytes - offset % file_bytes
         else:
             size = int.from_bytes(data[position : position + 4], "big")
-            if not MIN_RECORD_BYTES <= size <= len(data) - position:
-                return offset + len(data) - position
             position += size
             offset += size
     return offset

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import trio
 
+from brokerd.replica.diverged import KEPT_MAX_BYTES
 from brokerd.replica.epoch_map import Divergence
 from brokerd.replica.epoch_record import Policy
 from brokerd.replica.pull_protocol import Empty, Halt, Truncate
@@ -350,9 +351,10 @@ class FollowerService:
                 self._starting_over = True
             name, pulls = await broker.threads.run(self._save_and_truncate, decision, from_offset)
         logger.warning(
-            "the leader never had %d bytes from %d on: truncated, and kept in diverged/%s",
+            "the leader never had %d bytes from %d on: truncated, and %s kept in diverged/%s",
             size_bytes,
             from_offset,
+            f"the first {KEPT_MAX_BYTES} of them" if size_bytes > KEPT_MAX_BYTES else "all",
             name,
         )
         broker.log_was_truncated()

@@ -30,6 +30,7 @@ from brokerd.store.errors import (
 )
 from brokerd.store.get_message import AcceptTagsCode, MessageReader
 from brokerd.store.index_service import IndexService
+from brokerd.store.log_copy import copy_log
 from brokerd.store.log_repair import LogRepair
 from brokerd.store.log_scanner import LogScanner
 from brokerd.store.message_query import MessageQueries
@@ -511,6 +512,13 @@ class MessageStore:
         except LogDamagedError as error:
             self._note_damage(error.physical_offset)
             raise
+
+    def copy_log(self, begin_offset: int, end_offset: int, path: str) -> None:
+        """Copy the log's bytes to a new file, each at its offset - `begin_offset`; durable on return.
+
+        Blocks. Raises DiskFullError and OSError, and leaves no file then.
+        """
+        copy_log(self._disk, self._log, path, begin_offset, end_offset)
 
     def truncate(self, end_offset: int) -> RecoveryReport:
         """Make `end_offset`, where a record ends, the log's end, durably: for a replica whose log parts from its leader's.

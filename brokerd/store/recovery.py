@@ -21,15 +21,14 @@ Running it again changes nothing, and it may be interrupted anywhere: it writes 
 
 from __future__ import annotations
 
-import os
-
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.config import StoreConfig
 from brokerd.store.consume_queue import ConsumeQueue
 from brokerd.store.consume_queue_store import ConsumeQueueStore
 from brokerd.store.disk import Disk
 from brokerd.store.errors import StoreFormatError
-from brokerd.store.log_scanner import WINDOW_BYTES, LogScanner
+from brokerd.store.log_copy import copy_log
+from brokerd.store.log_scanner import LogScanner
 from brokerd.store.record import ENTRY, NOT_CONSUMABLE, DispatchRequest, DispatchTagsCode
 from brokerd.store.results import LogRange, RecoveryReport
 from brokerd.store.store_checkpoint import StoreCheckpoint
@@ -249,7 +248,7 @@ class Recovery:
         self._log.truncate(end)
 
     def _save_aside(self, begin: int) -> str:
-        """Copy the log from `begin` on to a new file, `diverged/cut-<offset>`, holes left out; durable on return.
+        """Copy the log from `begin` on to a new file, `diverged/cut-<offset>`; durable on return.
 
         An earlier one of the same offset stays: it may hold other messages.
         """
@@ -260,22 +259,5 @@ class Recovery:
         while self._disk.exists(path):
             path = f"{first}.{number}"
             number += 1
-        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        try:
-            offset = begin
-            while (next_data := self._log.next_data(offset)) is not None:
-                offset = next_data
-                file_end = self._log.base_of(offset) + self._log.file_bytes
-                window = self._log.read(offset, min(WINDOW_BYTES, file_end - offset))
-                data = memoryview(window.rstrip(b"\0"))
-                position = offset - begin
-                while data:
-                    written = self._disk.pwrite(fd, data, position)
-                    position += written
-                    data = data[written:]
-                offset = offset + len(window) if window else file_end
-            self._disk.fsync(fd)
-        finally:
-            self._disk.close(fd)
-        self._disk.sync_directory(directory)
+        copy_log(self._disk, self._log, path, begin)
         return path

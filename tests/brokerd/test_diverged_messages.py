@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
 from brokerd.replica import diverged
 from brokerd.replica.diverged import DivergedMessages
+from brokerd.store import DiskFullError, log_copy
 from brokerd.store.record import HEAD
 from mqwire.codes import MessageSysFlag
 from mqwire.message import MESSAGE_MAGIC, decode_records
 from tests.brokerd.test_store_recovery import crashed, hole, reopened
 from tests.sim.memory_disk import MemoryDisk
-from tests.sim.store_harness import ROOT, fill, message, open_store
+from tests.sim.store_harness import FILE_BYTES, ROOT, fill, message, open_store
 
 NOW_MS = 1_700_000_000_000
 
@@ -25,6 +27,10 @@ def saved(count: int = 30, size_bytes: int = 200) -> tuple[MemoryDisk, DivergedM
     results = fill(store, count, size_bytes)
     kept = DivergedMessages(disk, ROOT)
     return disk, kept, kept.save(store, results[4].physical_offset, 3, NOW_MS)
+
+
+def bodies_of(kept: DivergedMessages, name: str) -> list[bytes]:
+    return [record.body[:6] for record in decode_records(kept.read(name, 0, 99).data)]
 
 
 def test_a_cut_says_when_why_and_how_many_messages_of_which_topics() -> None:
@@ -50,14 +56,76 @@ def test_a_cut_that_begins_within_a_record_keeps_the_bytes_that_follow(within_by
 
 
 @pytest.mark.parametrize("within_bytes", [12, 100])
-def test_a_cut_that_begins_within_a_record_lists_the_whole_ones_behind_it(within_bytes: int) -> None:
+def test_a_cut_that_begins_within_a_record_lists_the_whole_ones_of_all_files_behind_it(
+    within_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_copy, "WINDOW_BYTES", 700)
     disk = MemoryDisk()
     store = open_store(disk)
-    results = fill(store, 3, 200)
+    results = fill(store, 30, 200)
+    assert store.end_offset > 2 * FILE_BYTES
     kept = DivergedMessages(disk, ROOT)
+    counts = bytes_read(disk, monkeypatch)
     name = kept.save(store, results[0].physical_offset + within_bytes, 3, NOW_MS)
-    found = kept.read(name, 0, 7)
-    assert [record.body[:6] for record in decode_records(found.data)] == [b"000001", b"000002"]
+    assert max(counts) <= 700, "no more is in memory at a time"
+    assert bodies_of(kept, name) == [b"%06d" % number for number in range(1, 30)]
+
+
+def test_a_damaged_record_in_a_cut_costs_no_other_one() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 30, 200)
+    fd = disk.open(f"{ROOT}/commitlog/{0:020d}", os.O_RDWR)
+    disk.pwrite(fd, b"rot", results[2].physical_offset + 120)
+    disk.close(fd)
+    kept = DivergedMessages(disk, ROOT)
+    assert bodies_of(kept, kept.save(store, 0, 3, NOW_MS)) == [b"%06d" % n for n in range(30) if n != 2]
+    assert store.damaged_from is None, "what is about to be truncated is not to be repaired"
+
+
+def test_of_a_very_long_cut_the_beginning_is_kept_and_what_was_left_out_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(diverged, "KEPT_MAX_BYTES", FILE_BYTES + 500)
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 30, 200)
+    kept = DivergedMessages(disk, ROOT)
+    name = kept.save(store, 0, 3, NOW_MS)
+    (file,) = kept.files()
+    assert (file.size_bytes, file.left_out_bytes) == (FILE_BYTES + 500, store.end_offset - FILE_BYTES - 500)
+    whole = [one for one in results if one.physical_offset + one.size_bytes <= FILE_BYTES + 500]
+    assert bodies_of(kept, name) == [b"%06d" % number for number in range(len(whole))]
+
+
+@pytest.mark.parametrize("fails", ["at once", "half way"])
+def test_where_a_disk_has_no_room_for_a_cut_no_part_of_it_stays(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 30, 200)
+    if fails == "at once":
+        disk.used_ratio = 1.0
+    else:
+        monkeypatch.setattr(log_copy, "WINDOW_BYTES", 700)
+        calls = disk.calls
+        disk.fail = lambda number, name: errno.ENOSPC if name == "pwrite" and number > calls + 6 else None
+    with pytest.raises(DiskFullError):
+        DivergedMessages(disk, ROOT).save(store, 0, 3, NOW_MS)
+    assert disk.content(f"{ROOT}/diverged") == {}
+
+
+def test_a_cut_that_an_earlier_version_kept_without_the_rest_of_each_file_is_read() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 30, 200)
+    disk.make_directory(f"{ROOT}/diverged")
+    name = f"3-{0:020d}-{store.end_offset:020d}-{NOW_MS}.log"
+    fd = disk.open(f"{ROOT}/diverged/{name}", os.O_WRONLY | os.O_CREAT)
+    disk.pwrite(fd, store.read_raw(0, 1 << 20), 0)
+    disk.close(fd)
+    kept = DivergedMessages(disk, ROOT)
+    assert bodies_of(kept, name) == [b"%06d" % number for number in range(30)]
+    assert kept.files()[0].left_out_bytes == 0
 
 
 def test_a_cut_is_read_by_parts_each_message_once() -> None:

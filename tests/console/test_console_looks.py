@@ -342,6 +342,7 @@ def saved_cut(world: World) -> SavedCut:
         cut_at=now,
         begin_offset=4096,
         size_bytes=930,
+        left_out_bytes=4096,
         is_counted=True,
         messages=3,
         own_records=2,

@@ -89,6 +89,7 @@ def saved_cut(world: World) -> SavedCut:
         cut_at=None,
         begin_offset=0,
         size_bytes=SIZE_BYTES,
+        left_out_bytes=0,
         is_counted=False,
         messages=0,
         own_records=0,

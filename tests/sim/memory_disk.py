@@ -18,6 +18,8 @@ BLOCK_BYTES = 64  # smaller than any sector: more ways to tear
 Buffer = bytes | bytearray | memoryview
 
 
+_TOTAL_BYTES = 1 << 40
+
 _directory_of = lru_cache(4096)(os.path.dirname)
 
 
@@ -357,7 +359,7 @@ class MemoryDisk:
     # -- the machine
 
     def usage(self, path: str) -> DiskUsage:
-        return DiskUsage(1_000_000, int(1_000_000 * (1 - self.used_ratio)))
+        return DiskUsage(_TOTAL_BYTES, int(_TOTAL_BYTES * (1 - self.used_ratio)))
 
     def boot_id(self) -> str:
         return f"boot-{self._boot}"

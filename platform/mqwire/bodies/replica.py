@@ -83,7 +83,8 @@ class DivergedFile(Body, frozen=True, kw_only=True):
 
     `reason`: diverged (the group's leader never had them) or power_cut (recovery could not tell whether they were whole). Of
     the second kind epoch and time are not known. What it holds is known of the first `counted_bytes`: all when that is its
-    size. `topics` are the hundred with most messages; times are in milliseconds since 1970.
+    size. `topics` are the hundred with most messages; times are in milliseconds since 1970. `left_out_bytes` at the end of a
+    very long cut were not kept.
     """
 
     name: str
@@ -92,6 +93,7 @@ class DivergedFile(Body, frozen=True, kw_only=True):
     begin_offset: int
     end_offset: int
     size_bytes: int
+    left_out_bytes: int = 0
     messages: int
     cut_at_ms: int | None
     topics: dict[str, int] = {}

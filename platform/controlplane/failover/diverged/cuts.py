@@ -58,7 +58,8 @@ class SavedCut:
     """A file that a replica keeps of what was cut from its log.
 
     `is_counted` says whether the whole file was looked through: numbers are those of its beginning otherwise. `messages` are
-    those of consumers' topics, `own_records` the broker's. `epoch` and `cut_at` are None where the file does not tell.
+    those of consumers' topics, `own_records` the broker's. `epoch` and `cut_at` are None where the file does not tell. The last
+    `left_out_bytes` of a very long cut were not kept.
     """
 
     cluster: Cluster
@@ -71,6 +72,7 @@ class SavedCut:
     cut_at: datetime | None
     begin_offset: int
     size_bytes: int
+    left_out_bytes: int
     is_counted: bool
     messages: int
     own_records: int
@@ -332,6 +334,7 @@ def _saved(cluster: Cluster, replica: Replica, file: DivergedFile, done: Diverge
         cut_at=_moment(file.cut_at_ms),
         begin_offset=file.begin_offset,
         size_bytes=file.size_bytes,
+        left_out_bytes=file.left_out_bytes,
         is_counted=file.counted_bytes >= file.size_bytes,
         messages=max(0, file.messages - own_records),
         own_records=own_records,

@@ -40,6 +40,7 @@ class SavedCutSerializer(Shape):
     epoch = serializers.CharField(allow_null=True)
     cut_at = serializers.DateTimeField(allow_null=True)
     size_bytes = serializers.CharField()
+    left_out_bytes = serializers.CharField(help_text="so much at the end of a very long cut was not kept")
     is_counted = serializers.BooleanField(help_text="false: the numbers are of the file's beginning; ask again")
     messages = serializers.CharField()
     own_records = serializers.CharField(help_text="records of the broker's own, which no consumer reads")

@@ -10,6 +10,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,7 @@ from brokerd.services.leader_port import LeaderPort
 from brokerd.services.loop_lag import LoopLag
 from brokerd.services.message_index import MessageIndexService
 from brokerd.services.metadata_log import MetadataLog
+from brokerd.services.peer_repair import repair_from_peers
 from brokerd.services.quorum import QuorumService
 from brokerd.services.registration import RegistrationService
 from brokerd.services.remoting_client import RemotingClient
@@ -147,6 +149,7 @@ class Broker:
             memory_bytes=_physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100,
             busy=lambda: self.loop_lag.busy,
         )
+        self._looks_at_damage = False
         self.diverged = DivergedMessages(disk, config.store_path_root_dir)
         self.store_gate = StoreGate()
         self.acknowledgements = PendingAcknowledgements(timeout_s=config.sync_flush_timeout_ms / 1000)
@@ -265,12 +268,24 @@ class Broker:
             _flush_all(self.dispatcher.pulls.answer_expired(now_s))
 
     def _look_for_damage(self) -> None:
-        """A reader met no whole record where one was: find out where that begins, and hand over to a replica that has it."""
+        """A reader met no whole record where one was: find out where that begins, and fetch it from a replica that has it.
+
+        Where none gives it now the broker takes no more messages, and hands over to one that should have it.
+        """
+        if self._looks_at_damage:
+            return
         offset, self.store.damage_seen = self.store.damage_seen, None
         if offset is not None and self.nursery is not None and not self.store_gate.closed:
+            self._looks_at_damage = True
             self.nursery.start_soon(self._look_at_damage, offset)
 
     async def _look_at_damage(self, offset: int) -> None:
+        try:
+            await self._put_right(offset)
+        finally:
+            self._looks_at_damage = False
+
+    async def _put_right(self, offset: int) -> None:
         async with self.store_gate.shared():
             try:
                 begin_offset = await self.threads.run(self.store.locate_damage, offset)
@@ -279,6 +294,10 @@ class Broker:
                 return
         if begin_offset is None or self.store.damaged_from is not None:
             return
+        if await repair_from_peers(self, begin_offset, partial(self._write_over, begin_offset)):
+            return
+        if self.store.damaged_from is not None:
+            return
         if self.replica.is_repairable(begin_offset):
             logger.error(
                 "the log is damaged at %d: taking no more messages until another replica put it right", begin_offset
@@ -286,6 +305,12 @@ class Broker:
             self.store.declare_damaged(begin_offset)
         else:
             logger.error("the log is damaged at %d, and no other replica is known to have that record", begin_offset)
+
+    async def _write_over(self, begin_offset: int, data: bytes) -> None:
+        async with self.store_gate.shared():
+            if begin_offset >= self.store.end_offset:
+                raise ValueError("it was truncated meanwhile")
+            await self.threads.run(self.store.write_over, begin_offset, data)
 
     def flush_failed(self, cause: str) -> None:
         """Nothing more can be proven durable: take no more sends, and refuse those that wait."""

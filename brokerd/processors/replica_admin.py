@@ -12,6 +12,7 @@ from brokerd.processors.handler import answers_refusals
 from brokerd.processors.replica_status import StatusSource, replica_status
 from brokerd.replica.replica import RoleRefused
 from brokerd.replies import Refusal, Reply
+from brokerd.store import StoreError
 from mqwire.bodies import DivergedFileList
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -25,6 +26,7 @@ from mqwire.headers_replica import (
     ReplicaPromoteRequestHeader,
     ReplicaReclaimRequestHeader,
     ReplicaReclaimResponseHeader,
+    ReplicaRecordsRequestHeader,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _FREEZE_MAX_MS = 30_000
 _CUT_MAX_MS = 60_000
 _READ_MAX_MESSAGES = 256
+_RECORDS_BYTES = 256 * 1024
 
 
 class _Broker(StatusSource, Protocol):
@@ -167,6 +170,23 @@ def network_cut(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     return request.reply(body=replica_status(broker).to_json())
 
 
+@answers_refusals
+def records(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """REPLICA_RECORDS: what this log has there, whoever leads; the caller sees to it that it is what its own log had."""
+    header = request.header(ReplicaRecordsRequestHeader)
+    store = broker.store
+    _check_group(broker, header.group)
+    if not store.min_physical_offset <= header.offset < store.end_offset:
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"this log has {store.min_physical_offset} to {store.end_offset}, not {header.offset}",
+        )
+    try:
+        return request.reply(body=store.records_and_next(header.offset, _RECORDS_BYTES))
+    except (StoreError, OSError) as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"reading failed: {error}") from error
+
+
 def diverged_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """DIVERGED_LIST: the cuts that were kept."""
     return request.reply(body=DivergedFileList(files=broker.diverged.files()).to_json())
@@ -205,6 +225,12 @@ def _ids_in(text: str) -> set[int]:
     return {int(part) for part in text.split(";") if part.isascii() and part.isdigit()}
 
 
+def _check_group(broker: _Broker, group: str) -> None:
+    own = broker.replica.settings.group
+    if group != own:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"this is a replica of group {own}, not of {group[:80]!a}")
+
+
 def _check_target(broker: _Broker, group: str, replica_id: int) -> None:
     settings = broker.replica.settings
     if (group, replica_id) != (settings.group, settings.replica_id):
@@ -221,6 +247,7 @@ HANDLERS: dict[int, Handler] = {
     HighwaterRequestCode.REPLICA_RECLAIM: reclaim,
     HighwaterRequestCode.REPLICA_FREEZE_SENDS: freeze_sends,
     HighwaterRequestCode.NETWORK_CUT: network_cut,
+    HighwaterRequestCode.REPLICA_RECORDS: records,
     HighwaterRequestCode.DIVERGED_LIST: diverged_list,
     HighwaterRequestCode.DIVERGED_READ: diverged_read,
     HighwaterRequestCode.DIVERGED_DELETE: diverged_delete,

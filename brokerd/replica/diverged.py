@@ -29,6 +29,7 @@ from brokerd.store.record import (
     MIN_RECORD_BYTES,
     NOT_CONSUMABLE,
     DispatchRequest,
+    offset_after,
     parse_record,
     record_spans,
 )
@@ -346,7 +347,7 @@ def count_records(store: MessageStore, begin_offset: int) -> int:
         except LogDamagedError:
             break
         count += sum(1 for _ in record_spans(data))
-        offset = _end_of(data, offset, store.commit_log_file_bytes)
+        offset = offset_after(data, offset, store.commit_log_file_bytes)
     return count
 
 
@@ -364,17 +365,3 @@ def _read(disk: Disk, fd: int, position: int, count: int) -> bytes:
         position += len(part)
         count -= len(part)
     return b"".join(parts)
-
-
-def _end_of(data: bytes, offset: int, file_bytes: int) -> int:
-    """The log offset after `data`, whole records and BLANK heads read from `offset` on."""
-    position = 0
-    while position < len(data):
-        if _magic(data, position) == BLANK_MAGIC:
-            position += BLANK_HEAD_BYTES
-            offset += file_bytes - offset % file_bytes
-        else:
-            size = int.from_bytes(data[position : position + 4], "big")
-            position += size
-            offset += size
-    return offset

@@ -641,11 +641,15 @@ class Replica:
             if self.held_offset >= self._joins_at:
                 self._save(joined=True, **_COMPLETE)
 
-    def repair(self, data: bytes) -> None:
-        """The leader's records from where the log is damaged: write them there. Raises ValueError where they do not fit."""
+    def repair(self, data: bytes, *, of_leader: bool) -> None:
+        """Another replica's records from where the log is damaged: write them there. Raises ValueError where they do not fit.
+
+        Of a replica that does not lead they are taken only with a record after them that is here, too: it may itself hold what
+        the leader's log has not.
+        """
         if self.leads:
-            raise RoleRefused("a leader's log is never written over")
-        self._store.repair(data)
+            raise RoleRefused("a leading replica's store is not reopened")
+        self._store.repair(data, needs_proof=not of_leader)
         self._store.confirm_offset = None  # an epoch's record may have been damaged, and may not be confirmed yet
         self._read_log()
         self.modes.load()

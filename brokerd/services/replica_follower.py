@@ -7,6 +7,7 @@ decided here: brokerd/replica/replica.py says what an answer means.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ from brokerd.replica.epoch_record import Policy
 from brokerd.replica.pull_protocol import Empty, Halt, Truncate
 from brokerd.replica.replica import RoleRefused
 from brokerd.replica.voters import Members
+from brokerd.services.peer_repair import repair_from_peers
 from brokerd.services.remoting_client import ConnectionLost, RemotingClient, RequestFailed
 from brokerd.services.replica_lookup import own_address_at, registered_members
 from brokerd.services.replica_metadata import MetadataFollower
@@ -157,6 +159,8 @@ class FollowerService:
         replica = self._broker.replica
         self._role_changed = trio.Event()
         try:
+            if self._failures and self._broker.store.damaged_from is not None:
+                await self._repair_without_leader(self._broker.store.damaged_from)
             if replica.must_reclaim:
                 await self._reclaim.attempt()
                 self._failures = 0
@@ -271,7 +275,8 @@ class FollowerService:
             header = reply.header(ReplicaPullResponseHeader)
             if header.answer != "fenced" and replica.elections is not None:
                 replica.elections.heard_leader(header.epoch, broker.clock.monotonic())
-            if header.answer != "fenced" and broker.store.damaged_from is not None:
+            # Where the logs part in front of the damage, all from there on is kept aside, the damaged record and what follows it.
+            if header.answer not in ("fenced", "diverged") and broker.store.damaged_from is not None:
                 if pull.end_offset == broker.store.damaged_from:  # else it was asked before the damage was found
                     await self._repair(header, bytes(reply.body), pull.end_offset)
                 self._failures = self._hints = 0
@@ -371,21 +376,52 @@ class FollowerService:
             replica.start_over(0, 0, lambda: store.start_over(0))
         return name, pulls
 
-    async def _repair(self, header: ReplicaPullResponseHeader, data: bytes, damaged_from: int) -> None:
-        """Put the damaged records right with the leader's; where it has others, drop the log from there on, and fetch that."""
+    def _save_and_truncate_damaged(self, damaged_from: int) -> str:
+        """After the damage there may be records that the leader never had."""
         broker = self._broker
-        async with broker.store_gate.alone():
-            self._check_epoch(header)
-            if header.answer == "bytes" and data:
+        epoch = broker.replica.epochs.epoch_at(damaged_from)
+        name = broker.diverged.save(broker.store, damaged_from, epoch, broker.clock.time_ms())
+        broker.replica.truncate_damaged()
+        return name
+
+    async def _repair_without_leader(self, damaged_from: int) -> None:
+        """None may lead before its log is whole: any replica that has the records is asked for them."""
+        broker = self._broker
+
+        async def write(data: bytes) -> None:
+            async with broker.store_gate.alone():
+                if broker.store.damaged_from != damaged_from:
+                    raise ValueError("it was put right or truncated meanwhile")
+                await broker.threads.run(partial(broker.replica.repair, data, of_leader=False))
+            broker.log_was_truncated()
+
+        await repair_from_peers(broker, damaged_from, write)
+
+    async def _repair(self, header: ReplicaPullResponseHeader, data: bytes, damaged_from: int) -> None:
+        """Put the damaged records right with the leader's, or with those of any replica that has the same log.
+
+        Where none has: keep the log from there on aside, drop it, and fetch that again.
+        """
+        broker = self._broker
+        if header.answer == "bytes" and data:
+            async with broker.store_gate.alone():
+                self._check_epoch(header)
                 try:
-                    await broker.threads.run(broker.replica.repair, data)
+                    await broker.threads.run(partial(broker.replica.repair, data, of_leader=True))
                 except ValueError as error:
                     logger.warning("the damage at %d cannot be put right in place: %s", damaged_from, error)
                 else:
                     logger.warning("the log is damaged from %d on: put right with the leader's records", damaged_from)
+        if broker.store.damaged_from == damaged_from:
+            await self._repair_without_leader(damaged_from)
+        async with broker.store_gate.alone():
             if broker.store.damaged_from == damaged_from:
-                logger.warning("the log is damaged from %d on: fetching that again from the leader", damaged_from)
-                await broker.threads.run(broker.replica.truncate_damaged)
+                self._check_epoch(header)
+                name = await broker.threads.run(self._save_and_truncate_damaged, damaged_from)
+                logger.warning(
+                    "the log is damaged from %d on: fetching that again from the leader; kept in diverged/%s",
+                    *(damaged_from, name),
+                )
         broker.log_was_truncated()
 
     async def _start_over(self, header: ReplicaPullResponseHeader, queues: list[tuple[str, int, int]]) -> None:

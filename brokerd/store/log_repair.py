@@ -1,8 +1,11 @@
 """Damage inside the log, put right in place with the records that another replica has there.
 
-Both logs are the same up to where they part, and what parts is truncated by the pull protocol whatever lies around it. So
-the other replica's records are written over the damaged ones, up to the first place where this log holds a whole record
+The other replica's records are written over the damaged ones, up to the first place where this log holds a whole record
 again. Nothing after that is fetched, and nothing that others may count on is given up meanwhile.
+
+Where logs part they must not be joined that way: the damaged record may be the very first that the other one never had, and its
+epoch's. So the record that follows must be the same in both, byte for byte. Then all in front of it is the same, too, for an
+epoch has one leader, which only appends (the Raft paper's Log Matching).
 """
 
 from __future__ import annotations
@@ -39,20 +42,23 @@ class LogRepair:
         finally:
             self._log.close()
 
-    def write(self, begin_offset: int, data: bytes, end_offset: int) -> int:
+    def write(self, begin_offset: int, data: bytes, end_offset: int, *, needs_proof: bool) -> int:
         """Write records of another replica's log from `begin_offset` on over damaged ones, durably; returns how far.
 
-        Raises ValueError when these records do not fit into the log, which ends at `end_offset`, and OSError.
+        Raises ValueError when these records do not fit into the log, which ends at `end_offset`, or `data` has no record to
+        compare with what follows them; without `needs_proof`, as the leader's have, they may also be the last ones. And OSError.
         """
         try:
-            segments, end = self._segments(begin_offset, data, end_offset)
+            segments, end, position = self._segments(begin_offset, data, end_offset)
+            if not self._goes_on_alike(end, data, position, end_offset) and (needs_proof or end < end_offset):
+                raise ValueError(f"no record after the damage, at {end}, says that both logs are the same")
             for offset, buffers, _ in segments:
                 self._overwrite(offset, b"".join(bytes(buffer) for buffer in buffers))
             return end
         finally:
             self._log.close()
 
-    def _segments(self, begin_offset: int, data: bytes, end_offset: int) -> tuple[list[Segment], int]:
+    def _segments(self, begin_offset: int, data: bytes, end_offset: int) -> tuple[list[Segment], int, int]:
         log = self._log
         segments: list[Segment] = []
         offset, position = begin_offset, 0
@@ -70,7 +76,22 @@ class LogRepair:
             segments.append((offset, [data[position : position + size]], size))
             position += size
             offset = after
-        return segments, offset
+        return segments, offset, position
+
+    def _goes_on_alike(self, offset: int, data: bytes, position: int, end_offset: int) -> bool:
+        """Whether the next record of `data` is this log's, too; False where there is none to compare, raises ValueError if not."""
+        log = self._log
+        while position < len(data) and offset < end_offset:
+            file_end = log.base_of(offset) + log.file_bytes
+            record = parse_record(data, position, offset, file_end - offset, offset >= self._record_crc_from)
+            size = record.size_bytes if isinstance(record, DispatchRequest) else BLANK_HEAD_BYTES
+            if record is None or log.read(offset, size) != data[position : position + size]:
+                raise ValueError(f"the logs part after the damage, at {offset}")
+            if isinstance(record, DispatchRequest):
+                return True
+            position += size
+            offset = file_end
+        return False
 
     def _is_whole(self, offset: int) -> bool:
         return next(iter(LogScanner(self._log, offset, self._record_crc_from)), None) is not None

@@ -34,6 +34,7 @@ from brokerd.store.log_copy import copy_log
 from brokerd.store.log_repair import LogRepair
 from brokerd.store.log_scanner import LogScanner
 from brokerd.store.message_query import MessageQueries
+from brokerd.store.record import offset_after
 from brokerd.store.recovery import Recovery
 from brokerd.store.results import (
     AppendResult,
@@ -513,6 +514,12 @@ class MessageStore:
             self._note_damage(error.physical_offset)
             raise
 
+    def records_and_next(self, offset: int, max_bytes: int) -> bytes:
+        """As read_raw(), checked, with one record more where there is one: what another replica proves its log by."""
+        data = self.read_raw(offset, max_bytes, check=True)
+        following = offset_after(data, offset, self.commit_log_file_bytes)
+        return data + self.read_raw(following, 1, check=True) if following < self.end_offset else data
+
     def copy_log(self, begin_offset: int, end_offset: int, path: str) -> None:
         """Copy the log's bytes to a new file, each at its offset - `begin_offset`; durable on return.
 
@@ -590,18 +597,27 @@ class MessageStore:
                 StoreDamagedError(f"the CommitLog is damaged at {begin_offset}: read-only until repaired")
             )
 
-    def repair(self, data: bytes) -> RecoveryReport:
+    def write_over(self, begin_offset: int, data: bytes) -> None:
+        """Write another replica's records over damage that a reader met, while the store goes on as it is.
+
+        Blocks, beside appends, reads and flushes. Raises ValueError when it is not proven that they are this log's, and OSError.
+        """
+        repair = LogRepair(self._config, self._disk, self._reader.record_crc_from)
+        repair.write(begin_offset, data, self._log.end_offset, needs_proof=True)
+
+    def repair(self, data: bytes, *, needs_proof: bool) -> RecoveryReport:
         """Write another replica's records from `damaged_from` on over the damage; what is whole after it stays.
 
-        Blocks, reopens the store, and is safe to be killed anywhere. Raises ValueError when they do not fit into this log,
-        which is then as it was, and what open() raises.
+        They must be proven by a record after them that this log has, too; without `needs_proof` they may also be its last ones.
+        Blocks, reopens the store, and is safe to be killed anywhere. Raises ValueError when they do not fit into this log, which
+        is then as it was, and what open() raises.
         """
         begin_offset = self._damaged_from
         if begin_offset is None:
             raise ValueError("the log is not damaged")
         record_crc_from = self._reader.record_crc_from
         repaired_to = LogRepair(self._config, self._disk, record_crc_from).write(
-            begin_offset, data, self._log.end_offset
+            begin_offset, data, self._log.end_offset, needs_proof=needs_proof
         )
         confirm_offset = self._reader.confirm_offset
         self._release()

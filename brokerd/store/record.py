@@ -71,6 +71,20 @@ def record_spans(data: bytes) -> Iterator[tuple[int, int]]:
         position += size
 
 
+def offset_after(data: bytes, offset: int, file_bytes: int) -> int:
+    """The log offset after `data`, whole records and BLANK heads read from `offset` on."""
+    position = 0
+    while position < len(data):
+        if int.from_bytes(data[position + 4 : position + BLANK_HEAD_BYTES], "big") == BLANK_MAGIC:
+            position += BLANK_HEAD_BYTES
+            offset += file_bytes - offset % file_bytes
+        else:
+            size = int.from_bytes(data[position : position + 4], "big")
+            position += size
+            offset += size
+    return offset
+
+
 def parse_record(
     buffer: bytes | bytearray, position: int, physical_offset: int, size_max: int, crc_required: bool
 ) -> DispatchRequest | int | None:

@@ -191,6 +191,7 @@ class HighwaterRequestCode(IntEnum):
     REPLICA_MODE = 20015
     NETWORK_CUT = 20016
     DIVERGED_DELETE = 20017
+    REPLICA_RECORDS = 20018
 
 
 class ResponseCode(IntEnum):

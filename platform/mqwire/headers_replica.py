@@ -25,6 +25,13 @@ class ReplicaPullRequestHeader(CustomHeader, frozen=True, kw_only=True):
     mode: str = ""  # async, sync or dledger: by which it acts
 
 
+class ReplicaRecordsRequestHeader(CustomHeader, frozen=True, kw_only=True):
+    """REPLICA_RECORDS (20018), to any replica: the records from an offset on, and the one after them, to put damage right."""
+
+    group: str
+    offset: Int64
+
+
 class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     """The answer; with `answer` "bytes" the body holds whole records. The versions say which metadata changed."""
 

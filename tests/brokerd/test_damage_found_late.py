@@ -46,7 +46,7 @@ def repair(node: Node, other: Node) -> None:
     """With what the leader answers to its next pull."""
     pull = node.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0)
     assert pull.end_offset == node.store.damaged_from
-    node.replica.repair(other.store.read_raw(pull.end_offset, pull.max_bytes, check=True))
+    node.replica.repair(other.store.read_raw(pull.end_offset, pull.max_bytes, check=True), of_leader=True)
 
 
 def test_what_a_follower_asks_for_again_is_checked_and_not_sent_damaged() -> None:
@@ -175,7 +175,7 @@ def test_every_damaged_record_is_put_right_in_place(declared: bool) -> None:
         if declared:
             store.declare_damaged(spots[number])
         if store.damaged_from is not None:
-            store.repair(other.read_raw(store.damaged_from, 500))
+            store.repair(other.read_raw(store.damaged_from, 1000), needs_proof=False)
     assert store.state is StoreState.RUNNING
     assert store.read_raw(0, 1 << 20, check=True) == other.read_raw(0, 1 << 20, check=True)
     assert bodies(store) == bodies(other)
@@ -190,13 +190,13 @@ def test_a_kill_at_any_call_of_a_repair_leaves_a_log_that_can_be_repaired() -> N
         store.declare_damaged(spots[20])
         disk.die_at = disk.calls + die_at
         try:
-            store.repair(other.read_raw(spots[20], 500))
+            store.repair(other.read_raw(spots[20], 1000), needs_proof=False)
         except Died:
             disk = disk.after_power_cut(die_at) if die_at % 2 else disk.after_kill()
             store = open_store(disk)
             if store.locate_damage(spots[20]) is not None:
                 store.declare_damaged(spots[20])
-                store.repair(other.read_raw(spots[20], 500))
+                store.repair(other.read_raw(spots[20], 1000), needs_proof=False)
             assert bodies(store) == bodies(other), die_at
         else:
             break
@@ -210,7 +210,7 @@ def test_records_that_do_not_fit_leave_the_log_as_it_was() -> None:
     before = disk.content(COMMIT_LOG)
     store.declare_damaged(spots[20])
     with pytest.raises(ValueError, match="no record"):
-        store.repair(b"\xff" * 300)
+        store.repair(b"\xff" * 300, needs_proof=False)
     assert disk.content(COMMIT_LOG) == before
     assert store.damaged_from == spots[20]
 
@@ -228,3 +228,79 @@ def test_the_only_replica_of_its_group_goes_on() -> None:
     """There is none to hand over to: one message is lost, and the others need not be."""
     group = QuorumGroup.led(1)
     assert not group[0].replica.is_repairable(0)
+
+
+def parted_with_rot() -> QuorumGroup:
+    """Replica 0 was elected again and wrote what no one else has; 1 leads now. 0 comes back with its epoch's record damaged."""
+    group = QuorumGroup.led()
+    spot = group[0].store.end_offset
+    group[0].restart()
+    group.elect(0)
+    group[0].append(b"a" * 100, b"b" * 100)
+    group[0].flush()
+    group.isolate(0)
+    group.elect(1)
+    assert group[1].replica.epochs.entries[-1].start_offset == spot == group[0].replica.epochs.entries[-1].start_offset
+    group[1].append(b"c" * 100, b"d" * 100)
+    group[1].flush()
+    group[0].restart_with_rot(spot + 60)
+    assert group[0].store.damaged_from == spot
+    group.rejoin(0)
+    group[0].replica.saw_epoch(group[1].replica.epoch, "r1")
+    return group
+
+
+@pytest.mark.parametrize("more_follows", [True, False], ids=["more follows", "the leader has no more there"])
+def test_damage_where_logs_part_does_not_join_two_logs(more_follows: bool) -> None:
+    """Both epochs' records are of one size, so what follows the damage looked as if it were the leader's."""
+    group = parted_with_rot()
+    begin = group[0].store.damaged_from
+    assert begin is not None
+    data = group[1].store.read_raw(begin, 1 << 20 if more_follows else 1)
+    with pytest.raises(ValueError, match="the logs part" if more_follows else "says that both"):
+        group[0].replica.repair(data, of_leader=True)
+    group[0].repair()
+    group.level()
+    assert group[0].store.read_raw(0, 1 << 20) == group[1].store.read_raw(0, 1 << 20)
+
+
+def test_voters_with_damage_in_several_places_put_each_right_though_none_may_lead() -> None:
+    """Each record is whole somewhere; but a damaged voter neither campaigns nor votes, and there was no leader to ask."""
+    group = QuorumGroup.led()
+    spots = []
+    for number in range(4):
+        spots.append(group[0].store.end_offset)
+        group[0].append(b"m%d" % number + b"." * 100)
+    group.level()
+    for number in (0, 1):
+        damage(group[number].disk, spots[2 * number] + 100)
+        group[number].store.declare_damaged(spots[2 * number])
+    group.live(10.0)
+    assert group.leaders == []
+    for node, other in ((group[0], group[1]), (group[1], group[0])):
+        damaged_from = node.store.damaged_from
+        assert damaged_from is not None
+        node.replica.repair(other.store.records_and_next(damaged_from, 1), of_leader=False)
+    group.live(10.0)
+    assert len(group.leaders) == 1
+    assert {node.log for node in group.nodes.values()} == {group[2].log}
+
+
+def test_records_of_a_replica_that_does_not_lead_are_taken_with_proof_only() -> None:
+    group, spot = damaged_leader()
+    group[0].store.declare_damaged(spot)
+    group[0].tick()
+    with pytest.raises(ValueError, match="says that both logs are the same"):
+        group[0].replica.repair(group[1].store.read_raw(spot, 1), of_leader=False)
+    group[0].replica.repair(group[1].store.records_and_next(spot, 1), of_leader=False)
+    assert group[0].store.damaged_from is None
+
+
+def test_damage_is_written_over_while_the_store_goes_on() -> None:
+    disk, other_disk, spots = pair()
+    store, other = open_store(disk), open_store(other_disk)
+    damage(disk, spots[20] + 90)
+    store.write_over(spots[20], other.records_and_next(spots[20], 1))
+    assert store.read_raw(0, 1 << 20, check=True) == other.read_raw(0, 1 << 20, check=True)
+    assert store.state is StoreState.RUNNING
+    assert store.append([message(b"and on")])

@@ -7,11 +7,12 @@ import shutil
 import pytest
 import trio
 
+from brokerd.services import replica_follower
 from brokerd.services.remoting_client import RequestFailed
 from brokerd.store import StoreDamagedError
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_replica import ReplicaPullRequestHeader
+from mqwire.headers_replica import ReplicaPullRequestHeader, ReplicaPullResponseHeader
 from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.replicated_broker import ADDRESSES, pair, promote, replicate
@@ -59,7 +60,7 @@ def damage(broker: BrokerUnderTest, physical_offset: int) -> None:
 def repair(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
     """With what the leader answers to the follower's next pull."""
     pull = follower.broker.replica.next_pull(max_bytes=1 << 20, max_wait_ms=0)
-    follower.broker.replica.repair(leader.store.read_raw(pull.end_offset, pull.max_bytes))
+    follower.broker.replica.repair(leader.store.read_raw(pull.end_offset, pull.max_bytes), of_leader=True)
     follower.broker.log_was_truncated()
 
 
@@ -116,6 +117,24 @@ def test_it_flushes_nothing_and_takes_sends_again_once_it_is_repaired(
     assert follower.store.durable_offset == follower.store.end_offset
     promote(follower, leader)
     assert follower.broker.refuses_sends() is None
+
+
+def test_what_no_replica_puts_right_is_kept_aside_before_it_is_truncated(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the damage there may be records that the leader never had."""
+
+    async def no_one(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(replica_follower, "repair_from_peers", no_one)
+    leader, follower = brokers
+    damaged_from = damaged_message(leader, follower)
+    header = ReplicaPullResponseHeader(answer="bytes", epoch=follower.broker.replica.epoch)
+    trio.run(follower.broker.follower._repair, header, b"\xff" * 300, damaged_from)
+    assert follower.store.end_offset == damaged_from
+    (file,) = follower.broker.diverged.files()
+    assert (file.begin_offset, file.topics) == (damaged_from, {"lasting": 1})
 
 
 class Link:

@@ -36,6 +36,7 @@ def test_each_code_that_is_served_says_who_may_use_it() -> None:
         RequestCode.DELETE_ACL_CONFIG,
         RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
         HighwaterRequestCode.REPLICA_PULL,
+        HighwaterRequestCode.REPLICA_RECORDS,
         HighwaterRequestCode.REPLICA_PROMOTE,
         HighwaterRequestCode.REPLICA_DEMOTE,
         HighwaterRequestCode.REPLICA_VOTE,

@@ -66,6 +66,7 @@ class ChangingFaults(QuorumFaults):
 
     def _plans(self) -> dict[int, Callable[[], None]]:
         return {
+            0: self._rot_of_two,
             2: self._rot_of_own_records,
             4: self._new_disk_while_the_mode_changes,
             6: self._change_and_leave,

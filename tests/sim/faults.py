@@ -79,6 +79,7 @@ class Faults:
         plans: dict[int, Callable[[], None]] = {
             3: self._out_of_sight,
             5: self._rot_of_own_records,
+            6: self._rot_of_two,
             7: self._worst_candidate,
         }
         if self._world.mode != "sync":
@@ -252,6 +253,24 @@ class Faults:
                 continue
             if self._spoil(machine, attempt.promised, attempt.queue):
                 return
+
+    def _rot_of_two(self) -> None:
+        """As `_rot`, on two disks at once, of one record each: all have both but for that."""
+        random = self._loop.random
+        well = [one for one in self._world.machines if one.process is not None and self._is_spare(one)]
+        if len(well) < 2 or self._rots():
+            return
+        attempts = self._world.history.attempts
+        stored = [one for one in attempts if one.code == "SEND_OK" and not one.delayed]
+        machines = random.sample(well, 2)
+        for attempt in random.sample(stored, min(len(stored), 20)):
+            others = [one.rot.copy.physical_offset for one in self._world.machines if one.rot is not None]
+            if attempt.promised.physical_offset not in others and self._spoil(
+                machines[-1], attempt.promised, attempt.queue
+            ):
+                machines.pop()
+                if not machines:
+                    return
 
     def _rot_of_own_records(self) -> None:
         """As `_rot`, of a record of epochs or tables: those are read at each start, of tables what follows the last base."""

@@ -66,6 +66,7 @@ class QuorumFaults(Faults):
         plans: dict[int, Callable[[], None]] = {
             2: self._suspend_the_leader,
             5: self._disk_in_the_past,
+            6: self._rot_of_two,
             8: self._rot_of_own_records,
         }
         voters_change = self._world.flush == "sync" or not self._power_cuts

@@ -26,6 +26,7 @@ from tests.sim.world import Outcome
 REPOSITORY = Path(__file__).parents[2]
 SEED_LIMIT_S = 900  # a usual one takes some seconds; a hundred times as long is one that hangs
 _LINES_SENT = 40
+_SEEDS_OF_A_PROCESS = 50  # each leaves some megabytes behind
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -73,12 +74,15 @@ def run_tasks(tasks: Iterable[Task], jobs: int, *, limit_s: float = SEED_LIMIT_S
     waiting = iter(tasks)
     with TemporaryDirectory(prefix="highwater-sim-") as folder, DefaultSelector() as selector:
         busy: dict[int, tuple[ChildProcess, Task]] = {}  # by the number of the process
+        begun = [0] * jobs  # how many tasks each has
 
         def begin(number: int, process: ChildProcess | None) -> None:
             task = next(waiting, None)
+            begun[number] += 1
+            if process is not None and (task is None or begun[number] > _SEEDS_OF_A_PROCESS):
+                process.kill()
+                process, begun[number] = None, 1
             if task is None:
-                if process is not None:
-                    process.kill()
                 return
             process = process or _start(Path(folder, str(number)), limit_s)
             busy[number] = process, task

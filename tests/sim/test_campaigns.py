@@ -148,6 +148,11 @@ def test_a_damaged_replica_starts_though_a_topic_was_deleted() -> None:
     assert run_seed("async", "sync", 47).violation is None
 
 
+def test_damage_in_two_logs_is_put_right_in_both_though_no_replica_may_lead_before() -> None:
+    """Each record was whole in the other log; neither replica took the lead, and each waited for a leader to ask."""
+    assert run_seed("sync", "sync", 46).violation is None
+
+
 def test_who_led_after_the_leader_that_the_row_names_is_not_passed_over_for_its_damage() -> None:
     """Its log was damaged and counted for nothing, and what it had acknowledged was lost by a promotion that was called clean."""
     assert run_seed("async", "sync", 31).violation is None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
 
+from brokerd import broker as broker_module
 from brokerd.services import replica_follower
 from brokerd.services.remoting_client import RequestFailed
 from brokerd.store import StoreDamagedError
@@ -135,6 +137,27 @@ def test_what_no_replica_puts_right_is_kept_aside_before_it_is_truncated(
     assert follower.store.end_offset == damaged_from
     (file,) = follower.broker.diverged.files()
     assert (file.begin_offset, file.topics) == (damaged_from, {"lasting": 1})
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["a replica has it", "none answers"])
+def test_a_leader_that_meets_damage_takes_messages_unless_no_replica_puts_it_right(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    leader, follower = brokers
+    damaged_from = leader.store_message("lasting").physical_offset
+    leader.store_message("lasting")
+    replicate(leader, follower)
+
+    async def asked(broker: object, offset: int, write: Callable[[bytes], Awaitable[None]]) -> bool:
+        if found:
+            await write(follower.store.records_and_next(offset, 1))
+        return found
+
+    monkeypatch.setattr(broker_module, "repair_from_peers", asked)
+    damage(leader, damaged_from)
+    trio.run(leader.broker._put_right, damaged_from)
+    assert (leader.broker.refuses_sends() is None) is found
+    assert (leader.store.locate_damage(damaged_from) is None) is found
 
 
 class Link:

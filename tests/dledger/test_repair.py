@@ -31,8 +31,10 @@ def first_file(replica: BrokerDaemon) -> Path:
     return min((replica.folder / "store" / "commitlog").iterdir())
 
 
-def test_a_leader_whose_log_is_damaged_where_recovery_does_not_look_hands_over_and_is_repaired(tmp_path: Path) -> None:
-    """Found by a reader: it is sent to a replica that has the message whole."""
+def test_a_leader_whose_log_is_damaged_where_recovery_does_not_look_fetches_the_record_and_leads_on(
+    tmp_path: Path,
+) -> None:
+    """Found by a reader: it is sent to a replica that has the message whole, and the leader asks that one for it, too."""
     with quorum_group(tmp_path) as group:
         create_topic(group[wait_leader(group)].address, TOPIC, queues=1, namesrv=group.namesrv)
         with Producer(group.namesrv, "repair") as producer:
@@ -45,18 +47,19 @@ def test_a_leader_whose_log_is_damaged_where_recovery_does_not_look_hands_over_a
             rot(first_file(group[leader]), 9000)
             group[leader].start()  # recovery begins at the checkpoint, past the damage
             wait_all_level(group)
-            others = [number for number in range(3) if number != leader]
             with Admin(group.namesrv) as admin:
                 admin.transfer_leadership(group[wait_leader(group)].address, group.name, leader)
-            wait_leader(group, *others)
+            wait_leader(group, *(number for number in range(3) if number != leader))
+            wait_all_level(group)
+            epoch = status(group[leader]).epoch
             assert len(read_all(group[leader], TOPIC)) < len(bodies)
-            wait_leader(group, leader)
             wait_until(
                 lambda: [bytes(message.body) for message in read_all(group[leader], TOPIC)] == bodies,
                 timeout_s=WAIT_S,
-                what="the former leader has every message whole again",
+                what="the leader has every message whole again",
             )
-            send_until_ok(producer, TOPIC, b"with its vote")
+            assert status(group[leader]).epoch == epoch, "no one else has led"
+            send_until_ok(producer, TOPIC, b"and on")
             wait_all_level(group)
 
 

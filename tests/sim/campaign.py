@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import IO
@@ -102,7 +102,7 @@ def campaign(
     return status or min(1, sum(row.violations for row in rows.values()))
 
 
-def _results(tasks: Sequence[Task], jobs: int, *, show: bool) -> Iterator[Result]:
+def _results(tasks: Sequence[Task], jobs: int, *, show: bool) -> Generator[Result]:
     if show:
         yield from (run_task(task, show=True) for task in tasks)
     else:

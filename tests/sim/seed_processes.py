@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from tempfile import TemporaryDirectory
@@ -66,7 +66,7 @@ def run_task(task: Task, *, show: bool = False) -> Result:
     )
 
 
-def run_tasks(tasks: Iterable[Task], jobs: int, *, limit_s: float = SEED_LIMIT_S) -> Iterator[Result]:
+def run_tasks(tasks: Iterable[Task], jobs: int, *, limit_s: float = SEED_LIMIT_S) -> Generator[Result]:
     """The results in the order in which they come. Close the iterator early, and the processes end at once.
 
     At most `jobs` seeds are under way, each for at most `limit_s` seconds.

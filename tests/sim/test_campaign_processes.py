@@ -33,7 +33,7 @@ def test_a_campaign_that_is_ended_leaves_no_process() -> None:
     results = run_tasks([Task("no such mode", "sync", 1), Task("dledger", "async", 2)], 1)
     next(results)
     before = children_of_this_thread()
-    results.close()  # type: ignore[attr-defined]  # a generator, as documented
+    results.close()
     assert len(children_of_this_thread().split()) == len(before.split()) - 1
 
 

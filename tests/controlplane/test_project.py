@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from controlplane.accounts.models import User
+from controlplane.common.logging import logging_configuration
 
 ROOT = Path(settings.ROOT_DIR)
 PRODUCTION = {
@@ -53,6 +55,21 @@ def test_production_does_not_start_without_a_key() -> None:
     result = manage("check", SECRET_KEY="")
     assert result.returncode != 0
     assert "SECRET_KEY" in result.stderr
+
+
+def test_a_logged_error_shows_no_local_variables() -> None:
+    def fails(password: str) -> None:
+        raise ValueError("no such user")
+
+    formatter = logging_configuration(level="INFO", json_lines=False)["formatters"]["structlog"]
+    written = formatter.pop("()")(**formatter)
+    try:
+        fails("hunter2")
+    except ValueError:
+        record = logging.LogRecord("web", logging.ERROR, __file__, 1, "it failed", (), sys.exc_info())
+    printed = written.format(record)
+    assert "no such user" in printed
+    assert "hunter2" not in printed.replace('fails("hunter2")', "")
 
 
 def test_every_page_forbids_inline_scripts_and_other_origins(db: None) -> None:

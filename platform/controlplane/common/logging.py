@@ -28,7 +28,9 @@ def logging_configuration(*, level: str, json_lines: bool) -> dict[str, Any]:
     if json_lines:
         renderer = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        renderer = [structlog.dev.ConsoleRenderer(colors=False)]
+        # Its usual traceback, by rich, shows local variables: passwords and keys among them.
+        plain = structlog.dev.plain_traceback
+        renderer = [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
     return {
         "version": 1,
         "disable_existing_loggers": False,

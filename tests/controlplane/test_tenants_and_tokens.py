@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -150,6 +151,16 @@ def test_a_live_token_authenticates_and_says_when_it_was_used(world: World) -> N
     assert token_authenticate(issued.text) == issued.token
     issued.token.refresh_from_db()
     assert issued.token.last_used_at is not None
+
+
+def test_a_token_in_use_is_written_once_a_minute(world: World, django_assert_num_queries: Any) -> None:
+    issued = api_token_issue(actor=world.alice, tenant=world.acme, name="ci")
+    token_authenticate(issued.text)
+    with django_assert_num_queries(1):
+        token_authenticate(issued.text)
+    ApiToken.objects.update(last_used_at=timezone.now() - timedelta(seconds=61))
+    with django_assert_num_queries(2):
+        token_authenticate(issued.text)
 
 
 def test_a_token_of_another_environment_is_nothing_here(world: World) -> None:

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 from django.conf import settings
-from django.db.models import Q
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -20,7 +19,7 @@ _LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 
 def token_authenticate(text: str) -> ApiToken | None:
-    """Return the live token with this text, or None. Writes `last_used_at`."""
+    """Return the live token with this text, or None. Writes `last_used_at`, once a minute at most."""
     parsed = token_text_parse(text)
     if parsed is None or parsed.environment != settings.HIGHWATER_ENVIRONMENT:
         return None
@@ -34,8 +33,8 @@ def token_authenticate(text: str) -> ApiToken | None:
     if token.service_account is not None and token.service_account.disabled_at is not None:
         return None
     now = timezone.now()
-    stale = Q(last_used_at=None) | Q(last_used_at__lt=now - _LAST_USED_RESOLUTION)
-    ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
+    if token.last_used_at is None or token.last_used_at < now - _LAST_USED_RESOLUTION:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
     return token
 
 

@@ -35,7 +35,7 @@ PROGRAMS = ["beat", "deliveries", "failovers", "postgres", "redis", "web", "work
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlatformStack]:
     """In a folder whose name is too long for a socket and holds a space."""
     folder = tmp_path_factory.mktemp("long") / "a folder with spaces" / ("so-deep-that-no-socket-fits-in-it-" * 3)
-    with running_platform(folder) as found:
+    with running_platform(folder, afresh=True) as found:
         yield found
 
 
@@ -54,7 +54,7 @@ def test_the_web_server_is_ready(platform: PlatformStack) -> None:
 
 def test_mail_lies_in_a_private_folder_and_in_no_log(platform: PlatformStack) -> None:
     """It holds links that reset passwords."""
-    printed = platform.manage("sendtestemail", "reader@example.com")
+    printed = platform.stack.manage("sendtestemail", "reader@example.com")
     (mail,) = platform.stack.layout.mail.iterdir()
     assert "reader@example.com" in mail.read_text()
     assert "reader@example.com" not in printed
@@ -107,7 +107,7 @@ def test_another_database_needs_a_down_first(platform: PlatformStack) -> None:
 
 def test_a_failing_management_command_says_why(platform: PlatformStack) -> None:
     with pytest.raises(DevError, match="There is no tenant 'nobody'"):
-        platform.token("nobody")
+        platform.stack.manage("issue_token", "nobody")
 
 
 def test_down_finds_everything_when_the_supervisor_was_killed(platform: PlatformStack) -> None:

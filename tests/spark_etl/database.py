@@ -14,6 +14,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from tests.spark_etl.metering import utc
+from tests.support.migrated import TEMPLATE
 
 ALIAS = "etl"
 
@@ -98,7 +99,8 @@ def migrated_database(server_url: str) -> Iterator[Database]:
 
     name = f"etl_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
+        copied = connection.execute("select from pg_database where datname = %s", [TEMPLATE]).fetchone()
+        connection.execute(f"create database {name}" + (f" template {TEMPLATE}" if copied else ""))
     connections.databases[ALIAS] = {**connections.databases["default"], "NAME": name}
     try:
         call_command("migrate", database=ALIAS, verbosity=0)

@@ -17,7 +17,10 @@ from deploy.local.environment import Environment
 from deploy.local.layout import Layout
 from deploy.local.leftovers import TITLE_SETTERS, find_leftovers, stop_leftovers
 from deploy.local.stack import Stack
+from deploy.local.supervisor import MARK
 from deploy.local.terminal import Terminal
+from tests.support.commands import Commands
+from tests.support.migrated import copy_state
 
 REQUEST_TIMEOUT_S = 30.0
 
@@ -27,6 +30,9 @@ class PlatformStack:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
+        paths = {"PYTHONPATH": os.pathsep.join(sys.path), MARK: str(stack.layout.state)}
+        variables = {**os.environ, **stack.django_variables(), **paths}
+        self.commands = Commands(variables, stack.layout.logs / "commands.log")
 
     @property
     def console_url(self) -> str:
@@ -38,8 +44,8 @@ class PlatformStack:
         return self.stack.layout.state
 
     def manage(self, *arguments: str) -> str:
-        """Runs `manage.py ARGUMENTS` against this platform; returns what it printed. Raises DevError when it fails."""
-        return self.stack.manage(*arguments)
+        """What `manage.py ARGUMENTS` does and prints on this platform. Raises DevError when it fails."""
+        return self.commands.run(*arguments)
 
     def token(self, tenant: str) -> str:
         """An API token of the tenant, as `./dev token TENANT` prints it."""
@@ -60,15 +66,19 @@ class PlatformStack:
 
 
 @contextmanager
-def running_platform(folder: Path, variables: Mapping[str, str] | None = None) -> Iterator[PlatformStack]:
+def running_platform(
+    folder: Path, variables: Mapping[str, str] | None = None, *, afresh: bool = False
+) -> Iterator[PlatformStack]:
     """A platform for the length of the block. Its logs stay in `folder/logs`; its data goes.
 
     Args:
         folder: the state directory; must not be in use.
         variables: settings such as HIGHWATER_PORT_RANGE, or HIGHWATER_JOBS=on for Spark's jobs.
             DATABASE_URL and REDIS_URL of the tests don't reach it.
+        afresh: it makes its database and migrates it, where others begin with a copy of one.
     """
     clean = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    clean |= {"HIGHWATER_JOBS": "off", **(variables or {})}  # no Spark beside the tests, but where one asks for it
     layout = Layout(state=folder.resolve())
     stack = Stack(
         layout,
@@ -76,13 +86,18 @@ def running_platform(folder: Path, variables: Mapping[str, str] | None = None) -
         Terminal(quiet=True),
         usual_ports=False,
         throw_away=True,
-        # No Spark beside the tests, but where one asks for it.
-        variables={**clean, "HIGHWATER_JOBS": "off", **(variables or {})},
+        variables=clean,
     )
     with _stopped_with_us(layout):
         try:
+            if not afresh:
+                copy_state(layout, clean)
             stack.up()
-            yield PlatformStack(stack)
+            platform = PlatformStack(stack)
+            try:
+                yield platform
+            finally:
+                platform.commands.end()
         finally:
             _kill_all_but_servers(layout)
             stack.down()

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.processes import free_ports
 
 KEEPER = Path(__file__).with_name("keeper.py")
 STOP_SECONDS_MAX = 30
+ADMIN_PASSWORD = PASSWORD = "tests"
 
 
 @contextmanager
@@ -45,14 +46,16 @@ def kept(command: Sequence[str], stop_signal: str, log: Path) -> Iterator[None]:
 class PostgresForTests:
     """Known by its URL from the first moment on, so that settings can name it; started when the first test needs it."""
 
-    def __init__(self) -> None:
+    def __init__(self, copy_data: Callable[[Path], None] | None = None) -> None:
+        """`copy_data` puts a data directory where it is told; an empty one is made without it."""
+        self._copy_data = copy_data
         self._folder = Path(tempfile.gettempdir()) / f"highwater-test-postgres-{os.getpid()}"
         self._server = Postgres(
             find_postgres(Environment.current()),
             self._folder / "data",
             free_ports(),
-            admin_password="tests",
-            password="tests",
+            admin_password=ADMIN_PASSWORD,
+            password=PASSWORD,
             throw_away=True,
         )
         self.url = self._server.url
@@ -62,7 +65,10 @@ class PostgresForTests:
         # Anyone may enter: where PostgreSQL must run as another user than root, it has to reach its data.
         self._folder.mkdir(mode=0o755, exist_ok=True)
         try:
-            self._server.initialise()
+            if self._copy_data is None:
+                self._server.initialise()
+            else:
+                self._copy_data(self._server.data)
             with kept(self._server.command(), "SIGINT", self._folder / "postgres.log"):
                 self._server.wait_ready()
                 self._server.ensure_database()

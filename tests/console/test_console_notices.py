@@ -12,11 +12,12 @@ from allauth.account.models import EmailAddress
 from allauth.mfa.totp.internal.auth import TOTP
 from django.core import mail
 from django.test import Client
-from django.utils import timezone
+from django.utils import timezone, translation
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts import notices
+from controlplane.accounts.adapter import AccountAdapter
 from controlplane.accounts.models import AccountNotice, KnownBrowser, User
 from controlplane.accounts.notices import notice_mail, notices_mail
 from controlplane.accounts.second_factor import second_factor_remove
@@ -114,8 +115,18 @@ def test_a_link_for_a_new_password_is_mailed_in_the_language_of_the_account_and_
     User.objects.filter(pk=world.alice.pk).update(language="zh-hans")
     Client().post("/password/reset/", {"email": world.alice.email})
     (sent,) = mail.outbox
-    assert "密码重置" in sent.subject
-    assert set(re.findall(r"[A-Za-z]{2,}", re.sub(r"http\S+", "", str(sent.body)))) == {"testserver"}
+    assert sent.subject == "[Highwater] 设置新密码"
+    assert set(re.findall(r"[A-Za-z]{2,}", re.sub(r"http\S+", "", str(sent.body)))) == {"Highwater"}
+
+
+@pytest.mark.parametrize(
+    "name", ["account_already_exists", "email_confirmation", "email_confirmation_signup", "unknown_account"]
+)
+def test_each_mail_about_an_address_is_whole_in_chinese(name: str) -> None:
+    with translation.override("zh-hans"):
+        written = AccountAdapter().render_mail(f"account/email/{name}", "a@b.example", {"email": "a@b.example"})
+    text = f"{written.subject} {written.body}".replace("a@b.example", "")
+    assert set(re.findall(r"[A-Za-z]{2,}", text)) == {"Highwater"}
 
 
 def change_password(client: Client, world: World) -> None:

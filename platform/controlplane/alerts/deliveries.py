@@ -275,7 +275,7 @@ def _send(row: AlertDelivery, now: datetime) -> tuple[int | None, str]:
     """Return the HTTP status, where there is one, and why it was not taken; empty when it was."""
     channel = row.channel
     if channel.kind == ChannelKind.EMAIL:
-        return None, _mail(channel.tenant, row.payload)
+        return None, _mail(channel.tenant, row.pk, row.payload)
     try:
         address = secret_decrypt(channel.address_encrypted)
         secret = secret_decrypt(channel.secret_encrypted) if channel.secret_encrypted else ""
@@ -288,7 +288,7 @@ def _send(row: AlertDelivery, now: datetime) -> tuple[int | None, str]:
     return answer.status, answer_problem(channel.kind, answer.status, answer.body)
 
 
-def _mail(tenant: Tenant, payload: dict[str, Any]) -> str:
+def _mail(tenant: Tenant, delivery_id: uuid.UUID, payload: dict[str, Any]) -> str:
     receivers = dict(
         Membership.objects.filter(
             tenant=tenant, role__in=(Role.OWNER, Role.ADMIN, Role.OPERATOR), user__is_active=True
@@ -297,7 +297,7 @@ def _mail(tenant: Tenant, payload: dict[str, Any]) -> str:
     if not receivers:
         return say("The tenant has no owner, admin or operator.")
     try:
-        mail_each(receivers, lambda: mail_words(payload))
+        mail_each(f"alert {delivery_id}", receivers, lambda: mail_words(payload))
     except OSError as error:
         return say("The mail server did not take it: %(error)s", error=storable(str(error)))
     return ""

@@ -153,7 +153,7 @@ def budget_alert_mail(alert_id: uuid.UUID) -> bool:
     if not addresses:
         return False
     try:
-        mail_each(addresses, lambda: (alert_title(alert), _mail_text(alert)))
+        mail_each(f"budget {alert.pk}", addresses, lambda: (alert_title(alert), _mail_text(alert)))
     except OSError:  # no mail server now: the next check tries again
         BudgetAlert.objects.filter(pk=alert_id).update(mailed_at=None)
         raise

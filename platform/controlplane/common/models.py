@@ -1,4 +1,4 @@
-"""Base model, audit events and stored answers of idempotent requests."""
+"""Base model, audit events, stored answers of idempotent requests, and mails of which a part was sent."""
 
 import uuid
 from typing import ClassVar
@@ -81,3 +81,17 @@ class IdempotencyRecord(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.principal} {self.state}"
+
+
+class MailTaken(models.Model):
+    """A mail server took the message in this language of a mail to several people, and not that in another one."""
+
+    mail = models.CharField(max_length=64, help_text="what the caller of `mail_each` named it")
+    language = models.CharField(max_length=16)
+    taken_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["mail", "language"], name="mail_taken_once")]
+
+    def __str__(self) -> str:
+        return f"{self.mail} {self.language}"

@@ -192,7 +192,7 @@ def job_run_alert(run_id: uuid.UUID) -> bool:
         return f"[Highwater] {title}", f"{failed}\n\n{run.error}\n\n{advice}\n"
 
     try:
-        mail_each(addresses, words)
+        mail_each(f"job {run.pk}", addresses, words)
     except OSError:  # no mail server now: the next dispatch tries again
         JobRun.objects.filter(pk=run_id).update(alerted_at=None)
         raise

@@ -164,6 +164,7 @@ def invitation_mail(invitation_id: uuid.UUID) -> bool:
     secret = _cipher().decrypt(bytes(invitation.sealed_secret)).decode("ascii")
     try:
         mail_each(
+            f"invitation {invitation.pk}",
             {invitation.email: _mail_language(invitation)},
             lambda: (_mail_title(invitation), _mail_text(invitation, _link(secret))),
         )

@@ -15,6 +15,7 @@ from highwater._edge import read_body
 from highwater._models import Credentials
 from highwater._settings import settings_from_env
 from highwater.errors import ConfigurationError, HighwaterError, NoRouteError
+from highwater.sentences import say
 from mqwire import bodies
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
@@ -92,8 +93,14 @@ class AdminBase:
         info = await self.cluster_info()
         addresses = info.master_addresses(cluster)
         if not addresses:
-            known = ", ".join(info.cluster_addr_table) or "none"
-            raise NoRouteError(f"cluster {cluster!r} has no master at the moment (known clusters: {known})")
+            known = ", ".join(info.cluster_addr_table) or say("none")
+            raise NoRouteError(
+                say(
+                    "cluster %(cluster)s has no master at the moment (known clusters: %(known)s)",
+                    cluster=str(cluster),
+                    known=known,
+                )
+            )
         return addresses
 
     async def _masters_of(self, address_or_cluster: str | None) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class ReplicaAdmin(AdminBase):
         """
         data = (await self.cluster_info()).broker_addr_table.get(group)
         if data is None or not data.broker_addrs:
-            raise NoRouteError(f"no replica of broker group {group!r} is registered")
+            raise NoRouteError(say("no replica of broker group %(group)s is registered", group=group))
         ids: dict[str, int | None] = {address: broker_id for broker_id, address in data.broker_addrs.items()}
         members: dict[str, GroupMember] = {}
         asked: set[str] = set()

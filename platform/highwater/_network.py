@@ -5,6 +5,7 @@ Tests put scripted streams in their place; the default is anyio's TCP, so asynci
 
 from __future__ import annotations
 
+import errno
 import os
 import ssl
 from typing import Protocol
@@ -14,6 +15,17 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
 from highwater.errors import ConfigurationError, ConnectError, ConnectionLostError
+from highwater.sentences import say
+
+# What a network says every day. Another error says itself what it is, in the words of the operating system.
+_REASONS = {
+    errno.ECONNREFUSED: say("connection refused"),
+    errno.ECONNRESET: say("connection reset"),
+    errno.EPIPE: say("connection reset"),
+    errno.ETIMEDOUT: say("timed out"),
+    errno.EHOSTUNREACH: say("unreachable"),
+    errno.ENETUNREACH: say("unreachable"),
+}
 
 
 def trust_ca(path: str | os.PathLike[str]) -> ssl.SSLContext:
@@ -78,15 +90,18 @@ class AnyioStream:
         try:
             return await self._stream.receive(max_bytes)
         except anyio.EndOfStream:
-            raise ConnectionLostError(f"{self._address} closed the connection") from None
+            raise ConnectionLostError(say("%(address)s closed the connection", address=self._address)) from None
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
-            raise ConnectionLostError(f"the connection to {self._address} broke: {_reason(error)}") from error
+            raise ConnectionLostError(self._broke(error)) from error
 
     async def send(self, data: bytes) -> None:
         try:
             await self._stream.send(data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
-            raise ConnectionLostError(f"the connection to {self._address} broke: {_reason(error)}") from error
+            raise ConnectionLostError(self._broke(error)) from error
+
+    def _broke(self, error: BaseException) -> str:
+        return say("the connection to %(address)s broke: %(reason)s", address=self._address, reason=_reason(error))
 
     async def aclose(self) -> None:
         # Forcefully: there is nothing left to say, and a peer that hangs must not hang us in a TLS goodbye.
@@ -101,7 +116,9 @@ class AnyioBackend:
         try:
             stream: ByteStream = await anyio.connect_tcp(host, port)
         except OSError as error:
-            raise ConnectError(f"cannot connect to {address}: {_reason(error)}") from error
+            raise ConnectError(
+                say("cannot connect to %(address)s: %(reason)s", address=address, reason=_reason(error))
+            ) from error
         if tls is not None:
             try:
                 stream = await TLSStream.wrap(
@@ -109,7 +126,9 @@ class AnyioBackend:
                 )
             except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
                 await anyio.aclose_forcefully(stream)
-                raise ConnectError(f"no TLS with {address}: {_reason(error)}") from error
+                raise ConnectError(
+                    say("no TLS with %(address)s: %(reason)s", address=address, reason=_reason(error))
+                ) from error
             except BaseException:
                 await anyio.aclose_forcefully(stream)
                 raise
@@ -125,4 +144,5 @@ def _reason(error: BaseException) -> str:
         cause = error.__cause__.exceptions[0]
     elif isinstance(error.__cause__, OSError):
         cause = error.__cause__
-    return str(cause) or type(cause).__name__
+    number = cause.errno if isinstance(cause, OSError) else None
+    return _REASONS.get(number or 0) or str(cause) or type(cause).__name__

@@ -31,6 +31,7 @@ from highwater.errors import (
     NoRouteError,
     RequestTimeoutError,
 )
+from highwater.sentences import say
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.compression import CompressionType, compress
@@ -321,7 +322,7 @@ class AsyncProducer:
         if not route.publish_queues:
             route = await routes.refresh(topic)
         if not route.publish_queues:
-            raise NoRouteError(f"topic {topic!r} has no queue that can be written to at the moment")
+            raise NoRouteError(say("topic %(topic)s has no queue that can be written to at the moment", topic=topic))
         return route
 
     def _select(

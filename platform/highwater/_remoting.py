@@ -32,6 +32,7 @@ from highwater.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from highwater.sentences import say
 from mqwire import acl
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
@@ -189,8 +190,21 @@ class RemotingClient:
             raise _fresh(waiter.error)
         assert scope.cancelled_caught
         if channel is None:
-            raise ConnectError(f"no connection to {address} within {timeout_ms:.0f} ms")
-        raise RequestTimeoutError(f"no answer from {address} to request {request.code} within {timeout_ms:.0f} ms")
+            raise ConnectError(
+                say(
+                    "no connection to %(address)s within %(timeout_ms)s ms",
+                    address=address,
+                    timeout_ms=round(timeout_ms),
+                )
+            )
+        raise RequestTimeoutError(
+            say(
+                "no answer from %(address)s to request %(code)s within %(timeout_ms)s ms",
+                address=address,
+                code=int(request.code),
+                timeout_ms=round(timeout_ms),
+            )
+        )
 
     async def invoke_oneway(self, address: str, request: RemotingCommand, timeout_ms: float) -> None:
         """Send and await nothing; the frame has been handed to the connection when this returns."""
@@ -198,7 +212,9 @@ class RemotingClient:
         with anyio.move_on_after(timeout_ms / 1000) as scope:
             await (await self._channel(address)).queue_frame(frame)
         if scope.cancelled_caught:
-            raise RequestTimeoutError(f"{address} took no bytes within {timeout_ms:.0f} ms")
+            raise RequestTimeoutError(
+                say("%(address)s took no bytes within %(timeout_ms)s ms", address=address, timeout_ms=round(timeout_ms))
+            )
 
     async def aclose(self) -> None:
         """Close every connection and open none any more. What one-way senders queued is sent first, for a moment."""
@@ -237,14 +253,16 @@ class RemotingClient:
     async def _dial(self, address: str, entry: _Address) -> _Channel:
         wait = entry.not_before - anyio.current_time()
         if wait > 0:
-            raise ConnectError(f"{entry.last_error} (next try in {wait * 1000:.0f} ms)")
+            raise ConnectError(
+                say("%(error)s (next try in %(wait_ms)s ms)", error=entry.last_error, wait_ms=round(wait * 1000))
+            )
         host, port = parse_address(address)
         answered = False
         try:
             stream = await self._backend.connect(host, port, self._tls)
             answered = True
         except ConnectError as error:
-            entry.last_error = str(error)
+            entry.last_error = error.args[0]
             raise
         finally:
             # Also on cancellation: a dial that was given up after its timeout is a failed dial.
@@ -262,7 +280,7 @@ class RemotingClient:
         pause = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** min(entry.failures, 10))
         entry.failures += 1
         entry.not_before = anyio.current_time() + pause * random.uniform(0.8, 1.2)
-        entry.last_error = entry.last_error or f"no connection to {address} in time"
+        entry.last_error = entry.last_error or say("no connection to %(address)s in time", address=address)
 
     async def _run_channel(self, channel: _Channel) -> None:
         def serve(command: RemotingCommand) -> None:

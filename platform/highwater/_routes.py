@@ -17,6 +17,7 @@ from highwater._models import MessageQueue
 from highwater._network import parse_address
 from highwater._remoting import RemotingClient
 from highwater.errors import ConfigurationError, HighwaterError, NoRouteError, broker_error
+from highwater.sentences import say
 from mqwire.bodies import TopicRouteData
 from mqwire.codes import PermName, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -239,7 +240,7 @@ class RouteTable:
             unless=ResponseCode.TOPIC_NOT_EXIST,
         )
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise NoRouteError(f"no name server knows topic {topic!r}: {response.remark}")
+            raise NoRouteError(say("no name server knows topic %(topic)s", topic=topic))
         if response.code != ResponseCode.SUCCESS:
             raise broker_error(response.code, response.remark, "the name server")
         route = route_from_data(topic, TopicRouteData.from_json(bytes(response.body)))

@@ -6,6 +6,7 @@ import re
 
 from highwater._models import Message
 from highwater.errors import ConfigurationError, MessageIllegalError
+from highwater.sentences import say
 from mqwire import names
 from mqwire.message import MAX_PROPERTIES_BYTES, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
@@ -32,7 +33,11 @@ def check_topic(topic: str) -> None:
     """Raises MessageIllegalError for a name that no broker takes."""
     if not topic or len(topic) > MAX_TOPIC_LENGTH or not _NAME.fullmatch(topic):
         raise MessageIllegalError(
-            f"{topic[:200]!r} is not a topic name: it must be 1 to {MAX_TOPIC_LENGTH} of a-z A-Z 0-9 % | _ -"
+            say(
+                "%(topic)s is not a topic name: it must be 1 to %(most)s of a-z A-Z 0-9 %% | _ -",
+                topic=repr(topic[:200]),
+                most=MAX_TOPIC_LENGTH,
+            )
         )
 
 
@@ -48,21 +53,29 @@ def check_message(message: Message, max_message_size: int) -> None:
     """Raises MessageIllegalError that says what is wrong with the message."""
     check_topic(message.topic)
     if not message.body:
-        raise MessageIllegalError("the message's body is empty")
+        raise MessageIllegalError(say("the message’s body is empty"))
     if len(message.body) > max_message_size:
         raise MessageIllegalError(
-            f"the message's body has {len(message.body)} bytes, more than max_message_size, {max_message_size}"
+            say(
+                "the message’s body has %(size)s bytes, more than max_message_size, %(most)s",
+                size=len(message.body),
+                most=max_message_size,
+            )
         )
     if not 0 <= message.delay_time_level <= MAX_DELAY_TIME_LEVEL:
         raise MessageIllegalError(
-            f"delay_time_level is {message.delay_time_level}; it must be 0 (no delay) to {MAX_DELAY_TIME_LEVEL}"
+            say(
+                "delay_time_level is %(level)s; it must be 0 (no delay) to %(most)s",
+                level=message.delay_time_level,
+                most=MAX_DELAY_TIME_LEVEL,
+            )
         )
     for key in message.keys:
         if not key or any(character.isspace() for character in key):
-            raise MessageIllegalError(f"{key!r} is not a key: keys are not empty and hold no blanks")
+            raise MessageIllegalError(say("%(key)s is not a key: keys are not empty and hold no blanks", key=repr(key)))
     owned = _OWNED_PROPERTIES.intersection(message.properties)
     if owned:
-        raise MessageIllegalError(f"property {min(owned)} is reserved: the message has a field for it")
+        raise MessageIllegalError(say("property %(name)s is reserved: the message has a field for it", name=min(owned)))
 
 
 def message_properties(message: Message, unique_key: str) -> dict[str, str]:
@@ -81,14 +94,30 @@ def message_properties(message: Message, unique_key: str) -> dict[str, str]:
     size = 0
     for name, value in properties.items():
         if not isinstance(value, str) or not name or not value:
-            raise MessageIllegalError(f"property {name!r} is {value!r}; names and values are texts that are not empty")
+            raise MessageIllegalError(
+                say(
+                    "property %(name)s is %(value)s; names and values are texts that are not empty",
+                    name=repr(name),
+                    value=repr(value),
+                )
+            )
         for text in (name, value):
             if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-                raise MessageIllegalError(f"property {name!r} holds a separator character, \\x01 or \\x02")
+                raise MessageIllegalError(
+                    say("property %(name)s holds a separator character, U+0001 or U+0002", name=repr(name))
+                )
             try:
                 size += len(text.encode()) + 1
             except UnicodeEncodeError as error:
-                raise MessageIllegalError(f"property {name!r} cannot be written as UTF-8") from error
+                raise MessageIllegalError(
+                    say("property %(name)s cannot be written as UTF-8", name=repr(name))
+                ) from error
     if size > MAX_PROPERTIES_BYTES:
-        raise MessageIllegalError(f"keys, tags and properties take {size} bytes; at most {MAX_PROPERTIES_BYTES} fit")
+        raise MessageIllegalError(
+            say(
+                "keys, tags and properties take %(size)s bytes; at most %(most)s fit",
+                size=size,
+                most=MAX_PROPERTIES_BYTES,
+            )
+        )
     return properties

@@ -15,11 +15,14 @@ from django.urls import reverse
 from django.utils import translation
 
 from controlplane.billing.models import BudgetAlert
+from controlplane.clusters.remarks import error_words
 from controlplane.common.catalogues import read_catalogue
 from controlplane.common.sentences import from_sdk, say
 from controlplane.consumers.models import DeadLetterReplay, ReplayState
 from controlplane.insight.words import trend_words, warnings_of
 from highwater import sentences as sdk
+from highwater.errors import broker_error
+from mqwire.codes import ResponseCode
 from tests.console.test_console_lag import NOW
 from tests.console.world import World
 from tests.controlplane.billing_world import lag_window
@@ -111,6 +114,18 @@ def test_what_the_sdk_says_is_read_in_chinese_with_what_it_counts() -> None:
     text = from_sdk(sdk.say("Its delivery failed %(tries)s. It is delivered again after its delay.", tries=times))
     assert text == "Its delivery failed 3 times. It is delivered again after its delay."
     assert shown_in_chinese(text) == "投递失败 3 次。延迟之后会再次投递。"
+
+
+def test_why_a_broker_refused_is_read_in_chinese_and_its_own_words_are_named_as_such() -> None:
+    words = error_words(broker_error(ResponseCode.NO_PERMISSION, "no right to PUB orders", "127.0.0.1:1"))
+    assert words == "no permission. The broker’s own words: no right to PUB orders."
+    meaning, own_words = shown_in_chinese(words).split("。", 1)
+    assert meaning == "没有权限"
+    assert "no right to PUB orders" in own_words
+
+
+def test_a_code_that_no_one_knows_stands_for_itself() -> None:
+    assert error_words(broker_error(4711, None, "127.0.0.1:1")) == "code_4711"
 
 
 def test_every_message_of_the_sdk_has_a_chinese_one_with_its_placeholders() -> None:

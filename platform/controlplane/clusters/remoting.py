@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from django.conf import settings
 
 from controlplane.clusters.models import Cluster, ClusterState, Credential
+from controlplane.clusters.remarks import error_words
 from controlplane.clusters.secrets import secret_decrypt
 from controlplane.clusters.states import state_word
 from controlplane.clusters.tls import cluster_tls
@@ -118,13 +119,13 @@ def remoting_errors() -> Iterator[None]:
         yield
     except BrokerError as error:
         raise BrokerRefused(
-            say("The cluster refused: %(answer)s", answer=error.remark or error.code),
+            say("The cluster refused: %(answer)s", answer=error_words(error)),
             extra={"response_code": int(error.response_code), "response_name": error.code},
         ) from error
     except MessageIllegalError as error:  # refused here: it never left
-        raise InvalidInput(say("This message can't be sent: %(error)s.", error=str(error))) from error
+        raise InvalidInput(say("This message can't be sent: %(error)s.", error=error_words(error))) from error
     except HighwaterError as error:
         raise BrokerUnreachable(
-            say("The cluster does not answer: %(error)s", error=str(error)),
+            say("The cluster does not answer: %(error)s", error=error_words(error)),
             hint=say("Look at the cluster's health, and try again."),
         ) from error

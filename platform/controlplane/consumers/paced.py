@@ -21,9 +21,10 @@ from django.utils.translation import gettext_noop
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.clusters.remarks import error_words
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput, LimitReached
-from controlplane.common.sentences import is_made_of, say
+from controlplane.common.sentences import bounded, is_made_of, say
 from controlplane.consumers.models import PacedSending, ReplayState
 from controlplane.tenants.models import Tenant
 from controlplane.topics.gateway import may_be_stored
@@ -176,7 +177,7 @@ class _Turn:
             outcome = _send(producer, again)
         except ConnectError as error:  # it never left: its turn comes again
             self.put_back(place)
-            raise BrokerUnreachable(say("The cluster does not answer: %(error)s", error=str(error))) from error
+            raise BrokerUnreachable(say("The cluster does not answer: %(error)s", error=error_words(error))) from error
         row.in_flight = None
         if outcome[0] == "sent":
             row.sent += 1
@@ -237,7 +238,7 @@ def _send(producer: Producer, message: Message) -> tuple[str, str]:
     except ConnectError:
         raise
     except HighwaterError as error:
-        return "unknown" if may_be_stored(error) else "failed", str(error)[:300]
+        return "unknown" if may_be_stored(error) else "failed", bounded(error_words(error), 300)
     if result.status is not SendStatus.SEND_OK:
         return "unknown", say("Stored, but not proven safe: %(status)s.", status=result.status.value)
     return "sent", ""

@@ -12,6 +12,7 @@ from django.db import transaction
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster
+from controlplane.clusters.remarks import error_words
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, NotFound
@@ -223,10 +224,10 @@ def _apply(admin: Admin, reset: OffsetReset) -> None:
         try:
             admin.reset_offset(reset.consumer_group, queue, one["after"])
         except BrokerError as error:
-            one["outcome"], one["error"] = "failed", error.remark or error.code
+            one["outcome"], one["error"] = "failed", error_words(error)
         except HighwaterError as error:
-            one["outcome"], one["error"] = "unknown", str(error)
-            silent[one["broker_name"]] = str(error)
+            one["outcome"], one["error"] = "unknown", error_words(error)
+            silent[one["broker_name"]] = one["error"]
         else:
             one["outcome"], one["error"] = "done", ""
     reset.save(update_fields=["queues", "updated_at"])

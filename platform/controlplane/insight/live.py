@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from controlplane.clusters.models import Cluster
+from controlplane.clusters.remarks import error_words
 from controlplane.clusters.remoting import GATEWAY_GROUP, cluster_admin
 from controlplane.clusters.states import state_word
 from controlplane.common.errors import ApplicationError
@@ -104,7 +105,7 @@ def groups_live(cluster: Cluster, groups: Sequence[str], *, ages: bool = True) -
                 found[group] = _group(admin, group, as_of, deadline if ages else 0.0)
     except ApplicationError as error:
         return [found.get(group, _unknown(group, LiveState.UNREACHABLE, as_of, error.message)) for group in wanted]
-    skipped = "Not asked: the others took too long."
+    skipped = say("Not asked: the others took too long.")
     return [found.get(group, _unknown(group, LiveState.SKIPPED, as_of, skipped)) for group in wanted]
 
 
@@ -128,7 +129,7 @@ def _group(admin: Admin, group: str, as_of: datetime, deadline: float) -> GroupL
             group,
             LiveState.UNREACHABLE,
             as_of,
-            say("The cluster refused: %(answer)s", answer=error.remark or error.code),
+            say("The cluster refused: %(answer)s", answer=error_words(error)),
         )
     queues = tuple(
         QueueLag(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from django.db import transaction
 
 from controlplane.accounts.actors import Actor
+from controlplane.clusters.remarks import error_words
 from controlplane.clusters.remoting import cluster_producer
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotAllowed, NotFound
@@ -87,9 +88,9 @@ def message_resend(
                 raise
             MessageResend.objects.filter(pk=resend.pk).update(outcome=ResendOutcome.UNKNOWN)
             raise BrokerUnreachable(
-                say("The cluster did not say that it is stored: %(error)s", error=str(error))
+                say("The cluster did not say that it is stored: %(error)s", error=error_words(error))
                 if isinstance(error, BrokerError)
-                else say("The send was not answered: %(error)s", error=str(error)),
+                else say("The send was not answered: %(error)s", error=error_words(error)),
                 code="resend_unknown",
                 hint=say("It may be stored or not. Look for the message by its key before you send it once more."),
             ) from error

@@ -13,9 +13,10 @@ from urllib.parse import quote
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster, Replica
+from controlplane.clusters.remarks import error_words
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import NotFound
-from controlplane.common.sentences import from_sdk, say
+from controlplane.common.sentences import bounded, from_sdk, say
 from controlplane.failover.models import DivergedDone
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.bodies import BodyForm, NotOfThisForm
@@ -130,7 +131,7 @@ def saved_cuts(*, actor: Actor, cluster: Cluster) -> SavedCuts:
             try:
                 files = admin.diverged_list(replica.address)
             except HighwaterError as error:
-                silent.append(SilentReplica(group, replica.broker_id, str(error)[:300]))
+                silent.append(SilentReplica(group, replica.broker_id, bounded(error_words(error), 300)))
                 continue
             found += [_saved(cluster, replica, file, done.get((group, replica.broker_id, file.name))) for file in files]
     oldest = datetime.min.replace(tzinfo=UTC)

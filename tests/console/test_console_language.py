@@ -9,14 +9,17 @@ from pathlib import Path
 from smtplib import SMTPRecipientsRefused
 
 import pytest
+from allauth.core.ratelimit import respond_429
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.core.mail.backends.locmem import EmailBackend
 from django.template.base import Lexer, TokenType
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import reverse
+from django.utils import translation
 from django.utils.translation import gettext
 from django.utils.translation.template import templatize
+from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import User
 from controlplane.clusters.models import OperationState
@@ -219,6 +222,18 @@ def test_a_mail_that_is_tried_again_goes_only_to_those_whose_language_no_server_
 
 def test_the_language_switch_leads_to_no_other_site(client: Client) -> None:
     assert client.post("/language/", {"language": "en", "next": "https://example.org/"})["Location"] == "/"
+
+
+def test_who_asks_too_often_or_sends_too_much_reads_why_in_chinese(client: Client, settings: Settings) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
+    client.cookies["language"] = "zh-hans"
+    refused = client.post("/login/", {"login": "a@b.example", "password": PASSWORD})
+    assert refused.status_code == 400
+    with translation.override("zh-hans"):
+        too_often = respond_429(RequestFactory().get("/login/"))
+    assert too_often.status_code == 429
+    assert [_english(answer.content.decode()) for answer in (refused, too_often)] == [[], []]
+    assert "8 MiB" in refused.content.decode()
 
 
 @pytest.mark.django_db

@@ -357,5 +357,23 @@ def test_the_machine_page_shows_what_fits_no_row_and_clears_it(world: World, tmp
     assert "Every daemon, directory and port belongs to a cluster" in page
 
 
-def test_no_one_but_operators_clears_the_machine(world: World) -> None:
-    assert world.client(world.alice).post("/operator/machine/clear/").status_code == 404
+def test_directories_of_no_cluster_are_deleted_on_the_machine_page_once_their_number_is_typed(
+    world: World, tmp_path: Path
+) -> None:
+    world.alice.is_staff = True
+    world.alice.save()
+    driver, gone = DriverTwin(tmp_path), uuid.uuid4()
+    for cluster_id in (world.cluster.pk, gone):
+        driver.files_write(cluster_id, {"broker-a-0/broker.conf": ""})
+    client = world.client(world.alice)
+    with patch.object(operator_machine, "get_driver", return_value=driver):
+        refused = client.post("/operator/machine/delete/", {"confirm": "2"}, follow=True).content.decode()
+        assert "Type 1." in refused
+        assert gone in driver.inventory().clusters
+        client.post("/operator/machine/delete/", {"confirm": "1"})
+    assert list(driver.inventory().clusters) == [world.cluster.pk]
+
+
+@pytest.mark.parametrize("act", ["clear", "delete"])
+def test_no_one_but_operators_clears_the_machine(world: World, act: str) -> None:
+    assert world.client(world.alice).post(f"/operator/machine/{act}/").status_code == 404

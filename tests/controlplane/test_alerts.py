@@ -92,7 +92,7 @@ def test_daemons_that_are_down_are_facts(world: World) -> None:
     Replica.objects.update(health=Health.DOWN, health_message="The broker broker-a is down.")
     found = known(world.cluster, now)
     assert (found["daemon_down broker-a"], found["leader_missing broker-a"]) == (1.0, 1.0)
-    assert found["daemon_down name server 0"] == 0.0
+    assert found["daemon_down name server 1"] == 0.0
 
 
 def test_a_sample_that_is_old_is_unknown(world: World) -> None:

@@ -30,7 +30,12 @@ from controlplane.provisioning import probe, versions
 from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.probe import Registration
-from controlplane.provisioning.processes import cluster_process_names, replica_process_name
+from controlplane.provisioning.processes import (
+    cluster_process_names,
+    cluster_replicas,
+    name_server_process_name,
+    replica_process_name,
+)
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, World
@@ -362,6 +367,30 @@ def test_an_upgrade_needs_a_daemon_that_runs_another_version(
     monkeypatch.setattr(versions, "installed_version", lambda kind: "1.1+new")
     operation = start(cluster, driver, Purpose.UPGRADE)
     assert operation.type == "cluster.upgrade"
+
+
+def test_an_upgrade_moves_the_leadership_first_and_each_broker_reports_the_new_version(
+    cluster: Cluster, driver: RestartingDriver, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "installed_version", lambda kind: "1.1+new")
+    monkeypatch.setattr(steps, "installed_version", lambda kind: "1.1+new")
+    reported = versions.versions_reported(cluster)
+    addresses = {replica_process_name(cluster, row): row.address for row in cluster_replicas(cluster)}
+    addresses |= {name_server_process_name(cluster, row): row.address for row in cluster.name_servers.all()}
+    led: list[int] = []
+
+    def start_installed(process: DaemonProcess) -> None:
+        RestartingDriver.process_start(driver, process)
+        reported[addresses[process.name]] = "1.1+new"
+        led.append(next(replica.replica_id for replica in group.replicas if replica.leads))
+
+    monkeypatch.setattr(driver, "process_start", start_installed)
+    operation = run(start(cluster, driver, Purpose.UPGRADE), driver)
+    assert operation.state == OperationState.COMPLETED, operation.error
+    told = [(daemon["version_before"], daemon["version_after"]) for daemon in operation.metadata["daemons"]]
+    assert told == [("1.0+old", "1.1+new")] * len(addresses)
+    assert led[-1] != 0, "who led was restarted after another led"
+    assert {one.is_outdated for one in versions.cluster_versions(cluster)} == {False}
 
 
 def test_an_upgrade_after_which_an_older_version_runs_has_failed(

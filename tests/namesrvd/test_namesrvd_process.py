@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -32,9 +33,12 @@ from mqwire.headers_namesrv import (
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
-from tests.daemons import NameServerDaemon, daemon_command, daemon_environment
+from mqwire.properties import parse_properties
+from mqwire.version import program_version
+from tests import daemons
+from tests.daemons import REPOSITORY, NameServerDaemon, daemon_command, daemon_environment
 from tests.mutated_frames import corpus, mutated
-from tests.processes import resident_bytes, wait_until
+from tests.processes import child_environment, resident_bytes, wait_until
 from tests.remoting import TIMEOUT_S, connect, exchange, signed, topic_route
 
 MEBIBYTE = 1024 * 1024
@@ -145,6 +149,36 @@ def test_a_bad_configuration_is_reported_and_ends_it_with_2(tmp_path: Path, text
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_older_release_reports_its_version_until_the_daemon_is_restarted_with_the_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = tmp_path / "release"
+    for package in (REPOSITORY / "namesrvd", REPOSITORY / "platform" / "mqwire"):
+        shutil.copytree(package, release / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    with (release / "namesrvd" / "processor.py").open("a") as module:
+        module.write("# as it was before\n")
+    daemon = NameServerDaemon(tmp_path / "namesrv")
+    with monkeypatch.context() as older:
+        older.setattr(daemons, "daemon_environment", lambda: child_environment(PYTHONPATH=str(release)))
+        daemon.start()
+    try:
+        before = version_of(daemon)
+        daemon.stop()
+        daemon.start()
+        assert version_of(daemon) == program_version("namesrvd")
+        assert before.split("+")[0] == program_version("namesrvd").split("+")[0]
+        assert before != program_version("namesrvd")
+    finally:
+        daemon.stop()
+
+
+def version_of(daemon: NameServerDaemon) -> str:
+    with connect(daemon.address) as stream:
+        answer = exchange(stream, RemotingCommand.request(RequestCode.GET_NAMESRV_CONFIG))
+    values = {entry.key: entry.value for entry in parse_properties(bytes(answer.body))}
+    return values["highwaterVersion"]
 
 
 def test_a_damaged_kv_file_stops_the_start(tmp_path: Path) -> None:

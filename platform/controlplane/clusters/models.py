@@ -194,7 +194,7 @@ class NameServer(Process):
         ]
 
     def __str__(self) -> str:
-        return f"name server {self.position}"
+        return f"name server {self.position + 1}"
 
 
 class BrokerGroup(BaseModel):

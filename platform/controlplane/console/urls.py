@@ -231,6 +231,7 @@ _operator: list[URLPattern | URLResolver] = [
     path("limits/<slug:tenant>/", operator_limits.limits_tenant, name="operator-limits-tenant"),
     path("machine/", operator_machine.machine, name="operator-machine"),
     path("machine/clear/", operator_machine.leftovers_clear_page, name="operator-machine-clear"),
+    path("machine/delete/", operator_machine.folders_delete_page, name="operator-machine-delete"),
     path(
         "operations/<uuid:operation>/requeue/",
         operator_machine.operation_requeue_page,

@@ -63,7 +63,7 @@ class Placement:
     def title(self) -> str:
         """Which daemon of its cluster it is."""
         if isinstance(self.row, NameServer):
-            return say("name server %(position)s", position=self.row.position)
+            return say("name server %(position)s", position=self.row.position + 1)
         return say("%(group)s, replica %(replica)s", group=self.row.group.name, replica=self.row.broker_id)
 
 

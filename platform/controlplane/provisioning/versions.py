@@ -45,7 +45,7 @@ def cluster_versions(cluster: Cluster) -> list[DaemonVersion]:
     """Return what each daemon runs, name servers first; takes 1.5 s at most."""
     reported = versions_reported(cluster) if cluster.is_running else {}
     servers = [
-        (say("name server %(number)s", number=server.position), "name_server", server.address)
+        (say("name server %(number)s", number=server.position + 1), "name_server", server.address)
         for server in cluster_name_servers(cluster)
         if server.port is not None
     ]

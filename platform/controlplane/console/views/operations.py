@@ -139,7 +139,7 @@ def _operation(tenant: Tenant, operation_id: uuid.UUID) -> Operation:
 
 def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object]:
     is_running = operation.state == OperationState.IN_PROGRESS
-    rows = [_step_row(step, is_running) for step in operation_view(operation).steps]
+    rows = [_step_row(step, operation.state) for step in operation_view(operation).steps]
     end = operation.finished_at or timezone.now()
     return {
         "operation": operation,
@@ -157,10 +157,13 @@ def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object
     }
 
 
-def _step_row(step: StepView, is_running: bool) -> StepRow:
+def _step_row(step: StepView, operation_state: str) -> StepRow:
+    state: str = step.state
+    if state == StepState.PENDING and operation_state == OperationState.CANCELLED:
+        state = "skipped"
     # A step that waits goes back to pending between its looks; to people it is still the one that runs.
-    waits = is_running and step.state == StepState.PENDING and step.started_at
-    state = StepState.RUNNING if waits else step.state
+    elif state == StepState.PENDING and operation_state == OperationState.IN_PROGRESS and step.started_at:
+        state = StepState.RUNNING
     end = step.finished_at or timezone.now()
     took = None if step.started_at is None else end - step.started_at
     words = say("Running") if state == StepState.RUNNING else pill_of(state).words

@@ -16,7 +16,8 @@ from controlplane.clusters.limits import tenant_limit
 from controlplane.clusters.models import Cluster, Operation, Replica
 from controlplane.clusters.selectors import operation_by_id
 from controlplane.clusters.stuck_operations import operation_fail, operation_requeue
-from controlplane.common.errors import ApplicationError
+from controlplane.common.errors import ApplicationError, InvalidInput
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest
 from controlplane.console.acts import Act, act_of, code_answer, form_values, wants_code
 from controlplane.console.forms import OperationFailForm
@@ -114,6 +115,7 @@ def _machine(request: ConsoleRequest, refused: tuple[Operation, OperationFailFor
         "stuck": [] if leftovers is None else [_stuck_row(one, refused) for one in leftovers.stuck],
         "away": away,
         "curl_clear": act_of("POST", "/api/v1/operator/leftovers/", {}),
+        "curl_delete": act_of("POST", "/api/v1/operator/leftovers/", {"delete_data": True}),
         "shared_user_reason": shared_user_reason(),
         "unlimited_reason": unlimited_reason(),
         "memory_bytes": settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024,
@@ -127,6 +129,23 @@ def _machine(request: ConsoleRequest, refused: tuple[Operation, OperationFailFor
     }
     status = 200 if refused is None else status_of(refused[1])
     return operator_render(request, "console/operator/machine.html", context, "machine", status)
+
+
+@require_POST
+@operator_page
+def folders_delete_page(request: ConsoleRequest) -> HttpResponse:
+    """Delete the directories of no cluster, with all messages in them, once their number was typed: as many as were shown."""
+    try:
+        there = str(len(leftovers_find(get_driver()).folders))
+        if request.POST.get("confirm", "").strip() != there:
+            tell_error(request, InvalidInput.for_field("confirm", say("Type %(number)s.", number=there), "mismatch"))
+            return redirect("console:operator-machine")
+        found = leftovers_clear(actor=request.user, driver=get_driver(), data=True)
+    except ApplicationError as error:
+        tell_error(request, error)
+    else:
+        tell_done(request, gettext("%(count)s directories were deleted.") % {"count": len(found.folders)})
+    return redirect("console:operator-machine")
 
 
 @require_POST

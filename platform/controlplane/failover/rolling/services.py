@@ -59,7 +59,7 @@ def rolling_plan(*, cluster: Cluster, driver: Driver, purpose: Purpose = Purpose
         if replica.port is not None:
             addresses.setdefault(replica.group.name, {})[replica.broker_id] = replica.address
     servers = [
-        PlannedRestart(say("name server %(number)s", number=server.position), server.address)
+        PlannedRestart(say("name server %(number)s", number=server.position + 1), server.address)
         for server in cluster_name_servers(cluster)
         if server.port is not None
     ]

@@ -412,7 +412,7 @@ def _left(context: StepContext, kind: str) -> list[Entry]:
 def _entry(
     row: NameServer | Replica, kind: str, group: str, replica: int | None, reported: dict[str, str | None]
 ) -> Entry:
-    name = f"{group} #{replica}" if isinstance(row, Replica) else say("name server %(number)s", number=row.position)
+    name = f"{group} #{replica}" if isinstance(row, Replica) else say("name server %(number)s", number=row.position + 1)
     return Entry(
         name=str(name),
         kind=kind,

@@ -328,12 +328,20 @@ class ScheduleMessageService:
                 self._next_due_ms.pop(level, None)
 
     def log_was_truncated(self) -> None:
-        """Records that were delivered are gone from this replica's log: its master knows how far deliveries really are."""
+        """Records that were delivered are gone from this replica's log: its master knows how far deliveries really are.
+
+        Until that one has said so, only deliveries of which the log has the record count: this replica may lead before.
+        """
         self._take_again = True
-        self._unproven.clear()
-        for level, offset in self._offsets.items():
-            end = self._broker.store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level))
-            self._advance(level, offset if end is None else min(offset, end), 0)
+        store = self._broker.store
+        self._unproven = deque(one for one in self._unproven if one[0] <= store.end_offset)
+        delivered = self._proven | {level: offset for _end_offset_bytes, level, offset in self._unproven}
+        for level in self._offsets:
+            self._offsets[level] = offset = delivered.get(level, 0)
+            self._next_due_ms.pop(level, None)
+            end = store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level))
+            if end is not None and offset > end:
+                self._advance(level, end, 0)
 
     # --- persistence ---
 

@@ -303,6 +303,35 @@ def test_a_level_that_the_configuration_has_lost_is_still_delivered(
     assert bodies(broker) == [b"later"]
 
 
+def test_a_delivery_that_was_truncated_comes_again_although_no_master_has_said_so(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
+    """Whoever led again before it had asked the next leader never delivered that message."""
+    send(broker, b"later", 1)
+    broker.broker.store.flush()
+    end_offset = broker.broker.store.end_offset
+    clock.advance(1)
+    deliver(broker)
+    broker.broker.store.truncate(end_offset)
+    broker.broker.schedule.log_was_truncated()
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_a_delivery_in_front_of_what_was_truncated_does_not_come_again(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
+    send(broker, b"later", 1)
+    clock.advance(1)
+    deliver(broker)
+    end_offset = broker.broker.store.end_offset
+    broker.store_message("orders", b"truncated", queue_id=2)
+    broker.broker.store.truncate(end_offset)
+    broker.broker.schedule.log_was_truncated()
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
 def test_progress_is_answered_for_slaves(broker: BrokerUnderTest, clock: ManualClock) -> None:
     send(broker, b"later", 1)
     clock.advance(1)

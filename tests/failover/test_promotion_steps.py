@@ -114,7 +114,7 @@ def test_a_switchover_holds_sends_until_the_candidate_is_level_and_demotes(
 def test_a_switchover_whose_candidate_stays_behind_changes_nothing(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.failover.promotion.steps._DRAIN_S", 0.05)
+    monkeypatch.setattr("controlplane.failover.promotion.order.DRAIN_S", 0.05)
     failover = start(cluster, driver, FailoverKind.SWITCHOVER)
     group[0].end_offset += 500
     operation = run(failover, driver)

@@ -6,16 +6,15 @@ controlplane/failover/promotion/steps.py; here are the requests, the rows, and w
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
 from controlplane.clusters.replica_answer import Answer
 from controlplane.failover.promotion import order
-from controlplane.failover.promotion.fencing import has_promised_newer, next_ballot, promised_ids
-from controlplane.failover.promotion.safety import promotion_refusal
+from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, candidates_ranked
 from controlplane.failover.samples import (
     LeaderNews,
@@ -27,7 +26,6 @@ from controlplane.failover.samples import (
 )
 from controlplane.provisioning.drivers.base import ProcessStatus
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from highwater.promotion import Ballot, Decision, is_drained
 from mqwire.bodies import ReplicaStatus
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
@@ -39,10 +37,15 @@ Flow = Generator[Step, dict[str, Any], None]
 Look = Generator[Step, dict[str, Any], GroupView]
 _TIMEOUT_S = 1.0
 _WATCH_PERIOD_S = 0.7
-_DRAIN_LOOKS = 8
-_TRIES = 3
+_FREEZE_S = 2.0
+_OPERATION_S = 5.0  # then a promotion that is not done has failed
+_LEASE_S = (0.2, 1.5)  # so long another worker waits for one that died; the product's are longer, as its operations are
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 _OF_VIEW = {field.name for field in fields(ReplicaView)}
+
+
+class WorkerDied(BaseException):
+    """Nothing after this line runs in this worker."""
 
 
 class Supervisor(Protocol):
@@ -63,6 +66,19 @@ class Leadership:
     led_at: datetime | None = None
     led_epoch: int | None = None
     led_to_offset: int | None = None
+
+
+PromotionStep = Callable[[order.Promotion], order.Order[Any]]
+
+
+@dataclass(slots=True)
+class PromotionRow:
+    """One promotion's rows (models.Failover, clusters.models.Operation). No one works on it any more after `until_s`."""
+
+    promotion: order.Promotion
+    until_s: float
+    to_do: list[PromotionStep] = field(default_factory=list)
+    clean: bool = True  # what its operator believes, for the checker
 
 
 def _answer(answer: RoleAnswer | None) -> Answer:
@@ -98,6 +114,7 @@ class ControlPlane:
         self._disks = [""] * len(replicas)  # the last ones that counted
         self.supervisor: Supervisor | None = None
         self._at_work = False  # whether a worker runs an operation that the detector began
+        self._promotions: list[PromotionRow] = []
         network.join(self)
 
     def heal(self, *, may_lose: bool = False) -> None:
@@ -122,11 +139,14 @@ class ControlPlane:
         self._advance(flow, None, immortal)
 
     def _advance(self, flow: Flow, answers: dict[str, Any] | None, immortal: bool) -> None:
-        if answers is not None and not immortal and self._loop.random.random() < self._dying:
-            return  # this worker died
         try:
-            step = flow.send(answers) if answers is not None else next(flow)
-        except StopIteration:
+            if answers is None:
+                step = next(flow)
+            elif not immortal and self._loop.random.random() < self._dying:
+                step = flow.throw(WorkerDied())
+            else:
+                step = flow.send(answers)
+        except (StopIteration, WorkerDied):
             return
         if isinstance(step, float):
             self._loop.after(step, lambda: self._advance(flow, {}, immortal))
@@ -221,13 +241,11 @@ class ControlPlane:
             led_to_offset=row.led_to_offset,
         )
 
-    def _reserve(self, view: GroupView, row_epoch: int) -> Ballot | None:
-        """By compare-and-set on the row as it was read; None: another worker was first."""
-        ballot = next_ballot(view, row_epoch)
-        if self.leadership.epoch != row_epoch:
-            return None
-        self.leadership.epoch = ballot.epoch
-        return ballot
+    @property
+    def promotes(self) -> bool:
+        """Whether a promotion is under way."""
+        self._promotions = [row for row in self._promotions if row.to_do and self._loop.now_s < row.until_s]
+        return bool(self._promotions)
 
     # --- flows
 
@@ -280,73 +298,76 @@ class ControlPlane:
 
     def failover(self, preferred: str | None = None, *, may_lose: bool = False, drained: bool = False) -> Flow:
         """A promotion: of the best, or of whom an operator prefers; `may_lose`: the loss was typed; `drained`: a switchover."""
-        row_epoch, begun_at = self.leadership.epoch, self._now()
+        begun_at = self._now()
         view = yield from self._sample()
         ranked = candidates_ranked(view)
         if preferred is None and not ranked:
             return
         candidate_id = ranked[0].replica_id if preferred is None else self._replicas.index(preferred)
-        candidate, former = view.replica(candidate_id), view.former_master
-        if candidate is None or not candidate.answers or candidate.leads or promotion_refusal(view) is not None:
-            return
-        wish = order.Promotion(
+        former = view.former_master
+        promotion = order.Promotion(
             candidate_id=candidate_id,
             old_master_id=None if former is None else former.replica_id,
             begun_at=begun_at,
             may_lose=may_lose,
-            may_choose=not drained,
+            drains=drained,
         )
-        ballot = self._reserve(view, row_epoch)
-        if drained and (ballot is None or not (yield from self._drain(view, candidate_id))):
-            return
-        for _ in range(_TRIES):  # from scratch when the candidate has promised something newer meanwhile
-            if ballot is None:
-                return
-            decision = yield from self._fence_and_decide(view, ballot, wish)
-            if decision is None or decision.leader_id is None:
-                return
-            if decision.gives_back:
-                yield from self._promote(decision, ballot, wish, ())
-                return
-            row_epoch = self.leadership.epoch
-            view = yield from self._sample()
-            chosen = view.replica(decision.leader_id)
-            if chosen is None or not chosen.answers or promotion_refusal(view) is not None:
-                return
-            if any(one.leads for one in view.replicas):
-                return
-            if not has_promised_newer(chosen, ballot.fence):
-                yield from self._promote(decision, ballot, wish, tuple(promised_ids(view, ballot.fence)))
-                return
-            ballot = self._reserve(view, row_epoch)
+        steps: list[PromotionStep] = [order.preflight, *([order.drain] if drained else []), order.fence, order.promote]
+        row = PromotionRow(promotion, self._loop.now_s + _OPERATION_S, steps)
+        self._promotions.append(row)
+        if self._loop.random.random() < self._dying:  # the lease of the first has ended, and yet it goes on
+            self._loop.after(self._loop.random.uniform(*_LEASE_S), lambda: self.start(self._work_on(row)))
+        yield from self._work_on(row)
 
-    def _drain(self, view: GroupView, candidate_id: int) -> Generator[Step, dict[str, Any], bool]:
-        """Hold sends until the candidate has everything."""
-        master = view.master
-        if master is None or master.replica_id == candidate_id:
-            return False
-        source, target = self._replicas[master.replica_id], self._replicas[candidate_id]
-        yield {source: Freeze(master.epoch or 0, 2.0)}
-        for _ in range(_DRAIN_LOOKS):
-            answers = yield {source: Status(), target: Status()}
-            end, held = answers[source], answers[target]
-            if (
-                end is not None
-                and held is not None
-                and is_drained(
-                    end_offset=end.end_offset, confirm_offset=end.confirm_offset, held_offset=held.held_offset
-                )
-            ):
-                return True
-            yield 0.1
-        yield {source: Freeze(master.epoch or 0, 0.0)}
-        return False
+    def _work_on(self, row: PromotionRow) -> Flow:
+        """Run its steps, one after the other, each again from its beginning until it is done."""
+        while row.to_do:
+            step = row.to_do[0]
+            try:
+                yield from self._carried_out(row, step)
+            except StepNotReady as reason:
+                pause_s = reason.delay_s
+            except StepFailed:
+                row.to_do.clear()
+                return
+            except WorkerDied:
+                pause_s = self._loop.random.uniform(*_LEASE_S)
+            else:
+                if row.to_do and row.to_do[0] is step:
+                    row.to_do.pop(0)
+                continue
+            if self._loop.now_s + pause_s > row.until_s:
+                row.to_do.clear()
+                return
+            yield pause_s
 
-    def _carry_out(self, request: order.Request) -> Generator[Step, dict[str, Any], object]:
+    def _carried_out(self, row: PromotionRow, step: PromotionStep) -> Flow:
+        """Run an order to its end, each of its requests on the simulated network."""
+        requests, answer, began_s = step(row.promotion), None, self._loop.now_s
+        while True:
+            try:
+                request = requests.send(answer)
+            except StopIteration:
+                return
+            answer = yield from self._carry_out(row, request, began_s)
+
+    def _carry_out(
+        self, row: PromotionRow, request: order.Request, began_s: float
+    ) -> Generator[Step, dict[str, Any], Any]:
         """Do what the order of a promotion asks for, and return what it wants to know."""
         match request:
             case order.Look():
                 return (yield from self._sample())
+            case order.LookClosely(replica_ids):
+                statuses = yield {self._replicas[replica_id]: Status() for replica_id in replica_ids}
+                return {self._replicas.index(name): status for name, status in statuses.items()}
+            case order.Pause():
+                yield 0.1
+                return self._loop.now_s - began_s < _FREEZE_S
+            case order.Reserve(promotion, view):
+                return self._reserve(row, promotion, view)
+            case order.HoldSends(replica_id, epoch, hold):
+                return (yield from self._ask(replica_id, Freeze(epoch, _FREEZE_S if hold else 0.0)))
             case order.Fence(replica_ids, epoch):
                 asked_at_s = self._now().timestamp()
                 targets = {self._replicas[replica_id]: Demote(epoch) for replica_id in replica_ids}
@@ -356,42 +377,41 @@ class ControlPlane:
             case order.Stop(replica_id):
                 if self.supervisor is not None:
                     self.supervisor.stop(self._replicas[replica_id])
-                return None
-            case order.NoteSendsStopped():
-                return None  # of how long sends were away no one keeps account here
+            case order.Decide(promotion, candidate_id, fenced):
+                return self._decide(row, promotion, candidate_id, fenced)
+            case order.Promote(replica_id, ballot, in_sync):
+                self._loop.note(
+                    f"promotion: {self._replicas[replica_id]} shall lead in {ballot.epoch}, clean={row.clean}"
+                )
+                promote = Promote(ballot.fence, ballot.epoch, clean=row.clean, in_sync=in_sync)
+                return (yield from self._ask(replica_id, promote))
+            case order.NoteLeader(promotion):
+                if promotion.ballot is not None and self.leadership.epoch == promotion.ballot.epoch:
+                    self.leadership.leader_id = promotion.candidate_id
+            case order.LetGo() | order.NoteSendsStopped() | order.NoteGivenBack():
+                pass  # what was stopped starts by itself here, and no one reads of it
+        return None
 
-    def _carried_out(self, steps: order.Order[order.Result]) -> Generator[Step, dict[str, Any], order.Result]:
-        """Run an order to its end, each of its requests on the simulated network."""
-        answer: object = None
-        while True:
-            try:
-                request = steps.send(answer)
-            except StopIteration as ended:
-                result: order.Result = ended.value
-                return result
-            answer = yield from self._carry_out(request)
+    def _ask(self, replica_id: int, request: Any) -> Generator[Step, dict[str, Any], Answer]:
+        name = self._replicas[replica_id]
+        return _answer((yield {name: request})[name])
 
-    def _fence_and_decide(
-        self, view: GroupView, ballot: Ballot, wish: order.Promotion
-    ) -> Generator[Step, dict[str, Any], Decision | None]:
-        try:
-            fenced = yield from self._carried_out(order.fence_and_decide(wish, ballot, view))
-        except (StepNotReady, StepFailed):
-            return None
-        return fenced.decision
+    def _reserve(self, row: PromotionRow, promotion: order.Promotion, view: GroupView) -> order.Promotion:
+        if row.promotion.ballot != promotion.ballot:
+            raise StepNotReady("another worker reserved an epoch")
+        ballot = next_ballot(view, self.leadership.epoch)
+        self.leadership.epoch = ballot.epoch
+        row.promotion = replace(row.promotion, ballot=ballot, decided_id=None)
+        return row.promotion
 
-    def _promote(self, decision: Decision, ballot: Ballot, wish: order.Promotion, in_sync: tuple[int, ...]) -> Flow:
-        assert decision.leader_id is not None, "decided before"
-        leader = self._replicas[decision.leader_id]
-        clean = decision.cleanness.clean or not wish.may_lose
-        self._loop.note(f"promotion: {leader} shall lead in {ballot.epoch}, clean={clean}")
-        promote = Promote(ballot.fence, ballot.epoch, clean=clean, in_sync=in_sync)
-        answers = yield {leader: promote}
-        if answers[leader] is None:
-            answers = yield {leader: promote}  # a worker resumes: what was decided, again
-        answer = answers[leader]
-        if isinstance(answer, RoleAnswer) and answer.status is not None and self.leadership.epoch == ballot.epoch:
-            self.leadership.leader_id = decision.leader_id
+    def _decide(
+        self, row: PromotionRow, promotion: order.Promotion, candidate_id: int, fenced: order.Fenced
+    ) -> order.Promotion:
+        if row.promotion.ballot != promotion.ballot or row.promotion.decided_id is not None:
+            raise StepNotReady("another worker has decided")
+        row.clean = fenced.decision.cleanness.clean or not promotion.may_lose
+        row.promotion = replace(row.promotion, candidate_id=candidate_id, decided_id=fenced.decision.leader_id)
+        return row.promotion
 
     def switchover(self, candidate: str) -> Flow:
         """Planned: drain, let the candidate catch up, switch."""

@@ -100,8 +100,8 @@ class ModeOperator(ControlPlane):
 
     def change_mode(self, wanted: Mode | None = None) -> None:
         """Begin an operation: what failed before is asked for again; else `wanted`, or any other mode."""
-        if self.operation is not None or self.leader is None:
-            return  # only a leader can change anything
+        if self.operation is not None or self.leader is None or self.promotes:
+            return  # only a leader can change anything, and a cluster has one operation at a time
         modes = CHANGEABLE if len(self._replicas) >= 3 else CHANGEABLE[:2]
         others = [mode for mode in modes if mode != self.row_mode]
         after = self.unfinished or wanted or self._loop.random.choice(others)

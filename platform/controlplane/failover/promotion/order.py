@@ -1,11 +1,12 @@
-"""The order of a promotion: whom to ask for what, and what comes next. Pure, without Django's rows, sockets or a clock.
+"""The order of a promotion and of a switchover: whom to ask for what, and what comes next. Pure, without Django's rows, sockets
+or a clock.
 
-Each function is a generator: it yields a request, is sent the answer, and returns what it has come to; it raises StepNotReady
-to be run again, and StepFailed. The Celery steps (steps.py) carry the requests out by remoting and rows, the simulation
+Each step is a generator: it yields a request, is sent the answer, and returns what it has come to; it raises StepNotReady to be
+run again, and StepFailed. The Celery steps (steps.py) carry the requests out by remoting and rows, the simulation
 (tests/sim/control_plane.py) on its network. What the answers decide is fencing.py's and highwater/promotion.py's.
 
-Run again from its beginning, by another worker or by two at once, each comes to the same: nothing is decided by memory, but by what
-replicas say and by `Promotion`, which the rows remember.
+Run again from its beginning, by another worker or by two at once, a step comes to the same: nothing is decided by memory, but by
+what replicas say and by `Promotion`, which the rows remember.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -14,21 +15,26 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from controlplane.clusters.replica_answer import Answer
-from controlplane.common.sentences import say
+from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.promotion.fencing import (
     decision_after_fence,
+    has_promised_newer,
+    promised_ids,
     promises_given,
     replicas_to_fence,
     unpromised,
 )
 from controlplane.failover.promotion.safety import promotion_refusal
-from controlplane.failover.promotion.verdict import GroupView
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from highwater.promotion import Ballot, Decision, Standing
+from highwater.promotion import Ballot, Decision, Standing, is_drained
+from mqwire.bodies import ReplicaStatus
 
 Result = TypeVar("Result")
 
-CONFIRM = say("Ask again, and type the group's name to confirm the loss.")
+DRAIN_S = 4.0
+_DRAIN_POLL_S = 0.02
+_CONFIRM = say("Ask again, and type the group's name to confirm the loss.")
 TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 
 
@@ -36,19 +42,58 @@ TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 class Promotion:
     """What the rows remember of one promotion. `old_master_id` led last when it was asked for, at `begun_at`.
 
-    `may_lose`: an operator has agreed to a loss. `may_choose`: another than the candidate may lead where that one is not clean.
+    `may_lose`: an operator has agreed to a loss. `drains`: a switchover, in which the master hands over all that it has, so that
+    no other than the candidate leads. `ballot` is reserved for it; `decided_id` is who leads by the promises for that ballot, for
+    good, and `because` says why the candidate may not be clean.
     """
 
     candidate_id: int
     old_master_id: int | None
     begun_at: datetime
     may_lose: bool
-    may_choose: bool
+    drains: bool
+    ballot: Ballot | None = None
+    decided_id: int | None = None
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """Ask every replica, and note what they say. Answered by a GroupView."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookClosely:
+    """Ask these only, and note nothing. Answered by the ReplicaStatus of each, None of one that does not answer."""
+
+    replica_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for a moment. Answered by whether less than `until_s` have passed since sends were held."""
+
+    pause_s: float
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Take a ballot above all that this view and the group's row have seen, for who has read `promotion`: by compare-and-set on
+    both rows, which forgets what was decided. Answered by the Promotion as it is then; StepNotReady when another was first.
+    """
+
+    promotion: Promotion
+    view: GroupView
+
+
+@dataclass(frozen=True, slots=True)
+class HoldSends:
+    """Have the master refuse sends for some seconds, or take them again. Answered by an Answer."""
+
+    replica_id: int
+    epoch: int
+    hold: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +114,82 @@ class FenceAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Kill the replica's process, and let no one start it before all is done. Answered when it has surely ended."""
+    """Kill the replica's process, and let no one start it before it is let go. Answered when it has surely ended."""
 
     replica_id: int
 
 
 @dataclass(frozen=True, slots=True)
+class LetGo:
+    """Start what was stopped: as slaves, or asking the others first, for they have seen that they led."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """What a fence came to: who leads, who promised, and how who led was fenced ("none" did, "demoted" or "stopped")."""
+
+    decision: Decision
+    promised_ids: tuple[int, ...]
+    fence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Write down who leads, for who has read `promotion`: once for each ballot, by compare-and-set. `candidate_id` is who leads
+    if nothing is given back. Answered by the Promotion as it is then; StepNotReady when another has decided.
+    """
+
+    promotion: Promotion
+    candidate_id: int
+    fenced: Fenced
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Have the replica lead, if it has promised nothing newer than the ballot's fence. Answered by an Answer."""
+
+    replica_id: int
+    ballot: Ballot
+    in_sync: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NoteSendsStopped:
-    """No one takes sends any more."""
+    """No one takes sends any more; or, with `stopped` false, nothing was changed."""
+
+    stopped: bool = True
 
 
-Request = Look | Fence | Stop | NoteSendsStopped
+@dataclass(frozen=True, slots=True)
+class NoteGivenBack:
+    """Who led last leads again."""
+
+    replica_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLeader:
+    """The candidate leads in the ballot's epoch: the group's row names it, unless that went on to a newer one."""
+
+    promotion: Promotion
+
+
+Request = (
+    Look
+    | LookClosely
+    | Pause
+    | Reserve
+    | HoldSends
+    | Fence
+    | Stop
+    | LetGo
+    | Decide
+    | Promote
+    | NoteSendsStopped
+    | NoteGivenBack
+    | NoteLeader
+)
 Order = Generator[Request, Any, Result]
 
 
@@ -96,25 +206,157 @@ def carried_out(order: Order[Result], carry_out: Callable[[Any], object]) -> Res
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
-    """What a fence came to: who leads, who promised, and how who led was fenced ("none" did, "demoted" or "stopped")."""
+class Preflight:
+    """What was seen when the ballot was reserved."""
 
-    decision: Decision
-    promised_ids: tuple[int, ...]
-    fence: str
+    candidate: ReplicaView
+    former: ReplicaView | None
+    ballot: Ballot
 
 
-def fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> Order[Fenced]:
+def preflight(promotion: Promotion) -> Order[Preflight | None]:
+    """Reserve an epoch above all that any replica has seen; None: it was reserved before."""
+    view: GroupView = yield Look()
+    candidate = _answering(view, promotion.candidate_id)
+    if promotion.ballot is not None:
+        return None
+    if candidate.leads:
+        raise StepFailed(
+            say("Replica %(replica_id)s is already the master.", replica_id=candidate.replica_id), hint=TRY_AGAIN
+        )
+    if promotion.drains and view.master is None:
+        raise StepFailed(say("There is no master to switch from."), hint=say("Promote a replica instead."))
+    _require_no_elections(view)
+    promotion = yield Reserve(promotion, view)
+    assert promotion.ballot is not None, "just reserved"
+    return Preflight(candidate, view.former_master, promotion.ballot)
+
+
+def drain(promotion: Promotion) -> Order[int | None]:
+    """Hold sends until the candidate has everything, and return where the log ended then, in bytes; None: all is done already.
+
+    The one step that waits within itself: each moment of it is outage.
+    """
+    view: GroupView = yield Look()
+    if _is_done(promotion, view):
+        return None
+    master = view.master
+    if master is None or master.replica_id == promotion.candidate_id:
+        raise StepFailed(say("The master is gone: nothing was switched."), hint=say("Promote a replica instead."))
+    yield NoteSendsStopped()
+    held: Answer = yield HoldSends(master.replica_id, master.epoch or 0, hold=True)
+    if held.status is None:
+        raise StepNotReady(say("The master did not hold sends: %(error)s", error=held.error))
+    behind, time_is_left = 0, True
+    while time_is_left:
+        looked: Mapping[int, ReplicaStatus | None] = yield LookClosely((master.replica_id, promotion.candidate_id))
+        source, target = looked[master.replica_id], looked[promotion.candidate_id]
+        if source is not None and target is not None:
+            behind = source.end_offset - target.held_offset
+            if is_drained(
+                end_offset=source.end_offset, confirm_offset=source.confirm_offset, held_offset=target.held_offset
+            ):
+                return source.end_offset
+        time_is_left = yield Pause(_DRAIN_POLL_S, DRAIN_S)
+    yield HoldSends(master.replica_id, master.epoch or 0, hold=False)
+    yield NoteSendsStopped(stopped=False)
+    raise StepFailed(
+        say(
+            "Replica %(candidate_id)s was still %(behind)s bytes behind after %(drain_s)s s. The"
+            " master takes sends again; nothing was switched.",
+            candidate_id=promotion.candidate_id,
+            behind=behind,
+            drain_s=f"{DRAIN_S:.0f}",
+        ),
+        hint=say("Wait until the replica is in sync, and ask again."),
+    )
+
+
+def fence(promotion: Promotion) -> Order[None]:
+    """Have every replica promise the fence, stop who may lead and does not answer, and decide for good who leads."""
+    view: GroupView = yield Look()
+    if _is_done(promotion, view):
+        return
+    if promotion.ballot is None:
+        raise StepFailed(say("No epoch was reserved."), hint=TRY_AGAIN)
+    if promotion.decided_id is None:
+        promotion = yield from _decided(promotion, view)
+    yield from _give_back_unless_candidate(promotion)
+
+
+def promote(promotion: Promotion) -> Order[None]:
+    """Have whom the promises decided for lead in the reserved epoch."""
+    view: GroupView = yield Look()
+    if not _is_done(promotion, view):
+        candidate = _free_to_lead(promotion, view)
+        if (
+            promotion.ballot is None
+            or promotion.decided_id is None
+            or has_promised_newer(candidate, promotion.ballot.fence)
+        ):
+            promotion = yield Reserve(promotion, view)
+            promotion = yield from _decided(promotion, view)
+            yield from _give_back_unless_candidate(promotion)
+            # Of the new fence the view from before it knows nothing: no one would be in sync with the new leader.
+            view = yield Look()
+            _free_to_lead(promotion, view)
+        assert promotion.ballot is not None, "reserved before"
+        in_sync = tuple(promised_ids(view, promotion.ballot.fence))
+        answer: Answer = yield Promote(promotion.candidate_id, promotion.ballot, in_sync)
+        if answer.status is None:
+            raise StepNotReady(
+                say(
+                    "Replica %(candidate_id)s was not promoted: %(error)s",
+                    candidate_id=promotion.candidate_id,
+                    error=answer.error,
+                )
+            )
+    yield NoteLeader(promotion)
+
+
+def _decided(promotion: Promotion, view: GroupView) -> Order[Promotion]:
+    """Fence the group by the promotion's ballot, and write down who leads."""
+    assert promotion.ballot is not None, "reserved before"
+    fenced = yield from _fence_and_decide(promotion, promotion.ballot, view)
+    decision = fenced.decision
+    if decision.leader_id is None:
+        yield LetGo()
+        raise StepFailed(_no_one_agreed(from_sdk(decision.cleanness.because)), hint=_CONFIRM)
+    candidate_id = promotion.candidate_id if decision.gives_back else decision.leader_id
+    decided: Promotion = yield Decide(promotion, candidate_id, fenced)
+    return decided
+
+
+def _give_back_unless_candidate(promotion: Promotion) -> Order[None]:
+    """Where nothing is to be lost, nothing is changed: who led last leads again, what was stopped is started."""
+    former_id = promotion.decided_id
+    if former_id == promotion.candidate_id:
+        return
+    assert former_id is not None, "decided before"
+    assert promotion.ballot is not None, "reserved before"
+    answer: Answer = yield Promote(former_id, promotion.ballot)
+    if not answer.came:
+        raise StepNotReady(
+            say("Replica %(former_id)s does not lead again yet: %(error)s", former_id=former_id, error=answer.error),
+            delay_s=0.3,
+        )
+    yield LetGo()
+    if answer.status is not None:
+        yield NoteGivenBack(former_id, answer.status.epoch)
+    raise StepFailed(_no_one_agreed(promotion.because), hint=_CONFIRM)
+
+
+def _fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> Order[Fenced]:
     """Have every replica promise the fence, stop who may lead and does not answer, look again, and decide who leads.
 
     `view` is the group as it was seen just before.
     """
-    require_no_elections(view)
+    _require_no_elections(view)
     asked = tuple(replicas_to_fence(view))
     heard: FenceAnswers = yield Fence(asked, ballot.fence)
     said = [Standing.of(one.status, heard.asked_at_s) for one in heard.answers.values() if one.status is not None]
     promises = promises_given(view, said, ballot)
-    fence = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
+    how = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
     doubtful = unpromised(
         view,
         promises,
@@ -133,10 +375,10 @@ def fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> O
         )
     for replica_id in doubtful.silent:
         yield Stop(replica_id)
-        fence = "stopped"
+        how = "stopped"
     yield NoteSendsStopped()
     after: GroupView = yield Look()
-    require_no_elections(after)  # by what they say after the fence; giving the role back would be a promotion, too
+    _require_no_elections(after)  # by what they say after the fence; giving the role back would be a promotion, too
     decision = decision_after_fence(
         after,
         view,
@@ -144,12 +386,39 @@ def fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> O
         candidate_id=promotion.candidate_id,
         begun_at=promotion.begun_at,
         may_lose=promotion.may_lose,
-        may_choose=promotion.may_choose,
+        may_choose=not promotion.drains,
     )
-    return Fenced(decision, tuple(sorted(promises)), fence)
+    return Fenced(decision, tuple(sorted(promises)), how)
 
 
-def require_no_elections(view: GroupView) -> None:
+def _require_no_elections(view: GroupView) -> None:
     """Raise StepFailed where an election may be won: no one is promoted or demoted beside it."""
     if (refusal := promotion_refusal(view)) is not None:
         raise StepFailed(refusal, hint=TRY_AGAIN)
+
+
+def _free_to_lead(promotion: Promotion, view: GroupView) -> ReplicaView:
+    """Return the candidate, unless anything else leads or may be elected."""
+    if any(replica.leads for replica in view.replicas):
+        raise StepFailed(say("Another replica leads: someone else changed the group."), hint=TRY_AGAIN)
+    _require_no_elections(view)
+    return _answering(view, promotion.candidate_id)
+
+
+def _answering(view: GroupView, replica_id: int) -> ReplicaView:
+    replica = view.replica(replica_id)
+    if replica is None or not replica.answers:
+        raise StepNotReady(say("Replica %(replica_id)s does not answer.", replica_id=replica_id))
+    return replica
+
+
+def _is_done(promotion: Promotion, view: GroupView) -> bool:
+    """Whether the candidate leads in the reserved epoch: whatever comes before has been done."""
+    candidate = view.replica(promotion.candidate_id)
+    if candidate is None or promotion.ballot is None:
+        return False
+    return candidate.leads and candidate.epoch == promotion.ballot.epoch
+
+
+def _no_one_agreed(because: str) -> str:
+    return say("Messages may be lost: %(because)s No one has agreed to that.", because=because)

@@ -8,7 +8,8 @@ only from the fence.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from django.db import transaction
 from django.db.models.functions import Coalesce
@@ -20,22 +21,10 @@ from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import bounded, from_sdk, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
-from controlplane.failover.promotion.fencing import has_promised_newer, next_ballot, promised_ids
-from controlplane.failover.promotion.order import (
-    CONFIRM,
-    TRY_AGAIN,
-    Fence,
-    FenceAnswers,
-    Look,
-    NoteSendsStopped,
-    Promotion,
-    Request,
-    Stop,
-    carried_out,
-    fence_and_decide,
-    require_no_elections,
-)
-from controlplane.failover.promotion.verdict import GroupView, ReplicaView
+from controlplane.failover.promotion import order
+from controlplane.failover.promotion.fencing import next_ballot
+from controlplane.failover.promotion.order import TRY_AGAIN
+from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.words import listed
@@ -45,12 +34,10 @@ from controlplane.provisioning.ports import leader_addresses
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
-from highwater.promotion import Ballot, is_drained
+from highwater.promotion import Ballot
 
 # Sends are held for so long at most: the master takes them again by itself should no one go on.
 _FREEZE_MS = 10_000
-_DRAIN_S = 4.0
-_DRAIN_POLL_S = 0.02
 _VERIFY_S = 4.0
 _VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
@@ -60,153 +47,58 @@ _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
 
 def failover_preflight(context: StepContext) -> None:
     """Look at every replica, and reserve an epoch above all that any replica has seen."""
-    failover, view = present_failover(context), _view(context)
-    candidate = _answering(view, failover.candidate_id)
-    if failover.new_epoch is not None:
+    failover = present_failover(context)
+    seen = _carried_out(context, failover, order.preflight)
+    if seen is None:
         return
-    if candidate.leads:
-        raise StepFailed(
-            say("Replica %(replica_id)s is already the master.", replica_id=candidate.replica_id), hint=TRY_AGAIN
-        )
-    if failover.kind == FailoverKind.SWITCHOVER and view.master is None:
-        raise StepFailed(say("There is no master to switch from."), hint=say("Promote a replica instead."))
-    require_no_elections(view)
-    ballot = _reserve(failover, _leadership(failover), view)
-    former = view.former_master
     held = say(
         "Replica %(replica_id)s holds the log to %(held_offset)s in epoch %(log_epoch)s",
-        replica_id=candidate.replica_id,
-        held_offset=candidate.held_offset,
-        log_epoch=candidate.log_epoch,
+        replica_id=seen.candidate.replica_id,
+        held_offset=seen.candidate.held_offset,
+        log_epoch=seen.candidate.log_epoch,
     )
     known = (
         ""
-        if former is None
+        if seen.former is None
         else say(
             "; replica %(replica_id)s was last known to end at %(end_offset)s",
-            replica_id=former.replica_id,
-            end_offset=former.end_offset,
+            replica_id=seen.former.replica_id,
+            end_offset=seen.former.end_offset,
         )
     )
     timeline_add(
         failover,
         "preflight",
-        say("%(held)s%(known)s. Epoch %(epoch)s is reserved.", held=held, known=known, epoch=ballot.epoch),
+        say("%(held)s%(known)s. Epoch %(epoch)s is reserved.", held=held, known=known, epoch=seen.ballot.epoch),
     )
 
 
 def failover_drain(context: StepContext) -> None:
-    """Hold sends until the candidate has everything. The one step that waits within itself: each moment of it is outage."""
-    failover, view = present_failover(context), _view(context)
-    if _is_done(failover, view):
+    """Hold sends until the candidate has everything."""
+    failover = present_failover(context)
+    end_offset = _carried_out(context, failover, order.drain)
+    if end_offset is None:
         return
-    master = view.master
-    if master is None or master.replica_id == failover.candidate_id:
-        raise StepFailed(say("The master is gone: nothing was switched."), hint=say("Promote a replica instead."))
-    addresses = _addresses(context.cluster, failover.group_name)
-    source, target = addresses[master.replica_id], addresses[failover.candidate_id]
-    sends_stopped_note(failover)
-    frozen = replica_remoting.replica_freeze_sends(
-        context.cluster, source, group=failover.group_name, epoch=master.epoch or 0, for_ms=_FREEZE_MS
-    )
-    if frozen.status is None:
-        raise StepNotReady(say("The master did not hold sends: %(error)s", error=frozen.error))
+    _save(failover, drained_offset=end_offset)
     timeline_add(
         failover,
-        "sends_held",
+        "drained",
         say(
-            "Replica %(replica_id)s holds sends for %(freeze_ms)s s at most.",
-            replica_id=master.replica_id,
-            freeze_ms=_FREEZE_MS // 1000,
-        ),
-    )
-    deadline = time.monotonic() + _DRAIN_S
-    behind = 0
-    while time.monotonic() < deadline:
-        answers = replica_remoting.replica_statuses(context.cluster, [source, target])
-        end, held = answers[source].status, answers[target].status
-        if end is None or held is None:
-            continue
-        behind = end.end_offset - held.held_offset
-        if is_drained(end_offset=end.end_offset, confirm_offset=end.confirm_offset, held_offset=held.held_offset):
-            _save(failover, drained_offset=end.end_offset)
-            timeline_add(
-                failover,
-                "drained",
-                say(
-                    "Replica %(candidate_id)s holds all %(end_offset)s bytes.",
-                    candidate_id=failover.candidate_id,
-                    end_offset=end.end_offset,
-                ),
-            )
-            return
-        time.sleep(_DRAIN_POLL_S)
-    replica_remoting.replica_freeze_sends(
-        context.cluster, source, group=failover.group_name, epoch=master.epoch or 0, for_ms=0
-    )
-    Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=None)
-    raise StepFailed(
-        say(
-            "Replica %(candidate_id)s was still %(behind)s bytes behind after %(drain_s)s s. The"
-            " master takes sends again; nothing was switched.",
+            "Replica %(candidate_id)s holds all %(end_offset)s bytes.",
             candidate_id=failover.candidate_id,
-            behind=behind,
-            drain_s=f"{_DRAIN_S:.0f}",
+            end_offset=end_offset,
         ),
-        hint=say("Wait until the replica is in sync, and ask again."),
     )
 
 
 def failover_fence(context: StepContext) -> None:
-    """Have every replica promise the fence, stop who may lead and does not answer, and decide for good who leads."""
-    failover, view = present_failover(context), _view(context)
-    if _is_done(failover, view):
-        return
-    if failover.new_epoch is None or failover.expected_epoch is None:
-        raise StepFailed(say("No epoch was reserved."), hint=TRY_AGAIN)
-    if failover.decided_id is None:
-        _fence_and_decide(context, failover, view)
-    if failover.decided_id != failover.candidate_id:
-        _give_back(context, failover)
+    """Fence the group, and decide for good who leads."""
+    _carried_out(context, present_failover(context), order.fence)
 
 
 def failover_promote(context: StepContext) -> None:
     """Have whom the promises decided for lead in the reserved epoch."""
-    failover, view = present_failover(context), _view(context)
-    if not _is_done(failover, view):
-        if any(replica.leads for replica in view.replicas):
-            raise StepFailed(say("Another replica leads: someone else changed the group."), hint=TRY_AGAIN)
-        require_no_elections(view)
-        candidate = _answering(view, failover.candidate_id)
-        if failover.decided_id is None or has_promised_newer(candidate, failover.expected_epoch or 0):
-            _reserve(failover, _leadership(failover), view)
-            _fence_and_decide(context, failover, view)
-            if failover.decided_id != failover.candidate_id:
-                _give_back(context, failover)
-        answer = _promote(failover, failover.candidate_id, promised_ids(view, failover.expected_epoch or 0))
-        if answer.status is None:
-            raise StepNotReady(
-                say(
-                    "Replica %(candidate_id)s was not promoted: %(error)s",
-                    candidate_id=failover.candidate_id,
-                    error=answer.error,
-                )
-            )
-    leader = Replica.objects.get(
-        group__cluster=context.cluster, group__name=failover.group_name, broker_id=failover.candidate_id
-    )
-    GroupLeadership.objects.filter(group=leader.group, epoch=failover.new_epoch or 0).update(
-        leader=leader, updated_at=timezone.now()
-    )
-    timeline_add(
-        failover,
-        "promoted",
-        say(
-            "Replica %(candidate_id)s is the master (epoch %(new_epoch)s).",
-            candidate_id=failover.candidate_id,
-            new_epoch=failover.new_epoch,
-        ),
-    )
+    _carried_out(context, present_failover(context), order.promote)
 
 
 def failover_verify(context: StepContext) -> None:
@@ -335,19 +227,6 @@ def _view(context: StepContext) -> GroupView:
     return view
 
 
-def _answering(view: GroupView, replica_id: int) -> ReplicaView:
-    replica = view.replica(replica_id)
-    if replica is None or not replica.answers:
-        raise StepNotReady(say("Replica %(replica_id)s does not answer.", replica_id=replica_id))
-    return replica
-
-
-def _is_done(failover: Failover, view: GroupView) -> bool:
-    """Whether the candidate leads in the reserved epoch: whatever comes before has been done."""
-    candidate = view.replica(failover.candidate_id)
-    return candidate is not None and candidate.leads and candidate.epoch == failover.new_epoch
-
-
 def _addresses(cluster: Cluster, group_name: str) -> dict[int, str]:
     replicas = [replica for replica in cluster_replicas(cluster) if replica.group.name == group_name]
     return {replica.broker_id: replica.address for replica in replicas}
@@ -363,118 +242,195 @@ def sends_stopped_note(failover: Failover) -> None:
     Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=Coalesce("writes_stopped_at", timezone.now()))
 
 
-def _reserve(failover: Failover, leadership: GroupLeadership, view: GroupView) -> Ballot:
-    """Take two epochs above all that anyone has seen: by compare-and-set on the group's row, so that no one else has them."""
-    ballot = next_ballot(view, leadership.epoch)
-    with transaction.atomic():
-        if not leadership_raise(leadership, ballot.epoch, leadership.leader):
-            raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
-        won = Failover.objects.filter(pk=failover.pk, new_epoch=failover.new_epoch).update(
-            expected_epoch=ballot.fence, new_epoch=ballot.epoch, decided_id=None, updated_at=timezone.now()
-        )
-        if won != 1:
-            raise StepNotReady(say("Another worker reserved an epoch."), delay_s=0.2)  # and undo the raise
-    failover.refresh_from_db()
-    return ballot
+def _carried_out(
+    context: StepContext, failover: Failover, step: Callable[[order.Promotion], order.Order[order.Result]]
+) -> order.Result:
+    return order.carried_out(step(_promotion(failover)), _Execution(context, failover).carry_out)
 
 
-def _fence_and_decide(context: StepContext, failover: Failover, view: GroupView) -> None:
-    ballot = Ballot(failover.expected_epoch or 0, failover.new_epoch or 0)
-    fenced = carried_out(
-        fence_and_decide(_promotion(failover), ballot, view), lambda request: _carry_out(context, failover, request)
-    )
-    decision, fence = fenced.decision, fenced.fence
-    if decision.leader_id is None:
-        _start_stopped(context, failover)
-        raise StepFailed(
-            say(
-                "Messages may be lost: %(because)s No one has agreed to that.",
-                because=from_sdk(decision.cleanness.because),
-            ),
-            hint=CONFIRM,
-        )
-    wanted_id = failover.candidate_id if decision.gives_back else decision.leader_id
-    won = Failover.objects.filter(pk=failover.pk, new_epoch=ballot.epoch, decided_id=None).update(
-        decided_id=decision.leader_id,
-        candidate_id=wanted_id,
-        fence=fence,
-        lossless=decision.cleanness.clean,
-        lossless_because=bounded(from_sdk(decision.cleanness.because), 512),
-        bytes_at_risk=decision.cleanness.bytes_at_risk,
-        messages_at_risk=decision.cleanness.messages_at_risk,
-        updated_at=timezone.now(),
-    )
-    if won != 1:
-        raise StepNotReady(say("Another worker has decided."), delay_s=0.1)
-    asked_for = failover.candidate_id
-    failover.refresh_from_db()
-    if decision.gives_back:
-        return
-    words = {
-        "none": say("No other replica led."),
-        "demoted": say("It stepped down."),
-        "stopped": _stopped_words(context, failover),
-    }
-    may_be_lost = (
-        say("Messages may be lost, as was confirmed") if failover.confirmed_loss else say("Messages may be lost")
-    )
-    loss = say("Nothing acknowledged is lost") if decision.cleanness.clean else may_be_lost
-    instead = (
-        "" if wanted_id == asked_for else say("Replica %(asked_for)s would not have been clean.", asked_for=asked_for)
-    )
-    promised = listed([str(replica_id) for replica_id in fenced.promised_ids])
-    timeline_add(
-        failover,
-        "fenced",
-        say_all(
-            words[fence],
-            say("Epoch %(epoch)s was promised by %(promised)s.", epoch=ballot.fence, promised=promised),
-            say("%(loss)s: %(because)s", loss=loss, because=from_sdk(decision.cleanness.because)),
-            instead,
-        ),
-    )
-
-
-def _promotion(failover: Failover) -> Promotion:
-    return Promotion(
+def _promotion(failover: Failover) -> order.Promotion:
+    reserved = failover.expected_epoch is not None and failover.new_epoch is not None
+    return order.Promotion(
         candidate_id=failover.candidate_id,
         old_master_id=failover.old_master_id,
         begun_at=failover.created_at,
         may_lose=failover.confirmed_loss,
-        may_choose=failover.kind != FailoverKind.SWITCHOVER,
+        drains=failover.kind == FailoverKind.SWITCHOVER,
+        ballot=Ballot(failover.expected_epoch or 0, failover.new_epoch or 0) if reserved else None,
+        decided_id=failover.decided_id,
+        because=failover.lossless_because,
     )
 
 
-def _carry_out(context: StepContext, failover: Failover, request: Request) -> object:
-    """Do what the order of a promotion asks for, and return what it wants to know (order.py)."""
-    match request:
-        case Look():
-            return _view(context)
-        case Fence(replica_ids, epoch):
-            known = _addresses(context.cluster, failover.group_name)
-            addresses = {replica_id: known[replica_id] for replica_id in replica_ids if replica_id in known}
-            asked_at_s = time.time()
-            answers = replica_remoting.replica_fences(
-                context.cluster, list(addresses.values()), group=failover.group_name, epoch=epoch
+class _Execution:
+    """One run of a step: what its order asks for (order.py), done by remoting, rows and the driver."""
+
+    def __init__(self, context: StepContext, failover: Failover) -> None:
+        self._context = context
+        self._failover = failover
+        self._held_at_s = time.monotonic()
+
+    def carry_out(self, request: order.Request) -> object:
+        """Return what the order wants to know."""
+        context, failover = self._context, self._failover
+        match request:
+            case order.Look():
+                return _view(context)
+            case order.LookClosely(replica_ids):
+                asked = {replica_id: self._addresses[replica_id] for replica_id in replica_ids}
+                answers = replica_remoting.replica_statuses(context.cluster, list(asked.values()))
+                return {replica_id: answers[address].status for replica_id, address in asked.items()}
+            case order.Pause(pause_s, until_s):
+                time.sleep(pause_s)
+                return time.monotonic() - self._held_at_s < until_s
+            case order.Reserve(promotion, view):
+                return self._reserve(promotion, view)
+            case order.HoldSends(replica_id, epoch, hold):
+                return self._hold_sends(replica_id, epoch, hold=hold)
+            case order.Fence(replica_ids, epoch):
+                return self._fence(replica_ids, epoch)
+            case order.Stop(replica_id):
+                replica_kill(context, failover.group_name, replica_id)
+            case order.LetGo():
+                self._let_go()
+            case order.Decide(promotion, candidate_id, fenced):
+                return self._decide(promotion, candidate_id, fenced)
+            case order.Promote(replica_id, ballot, in_sync):
+                return replica_remoting.replica_promote(
+                    context.cluster,
+                    self._addresses[replica_id],
+                    group=failover.group_name,
+                    replica_id=replica_id,
+                    expected_epoch=ballot.fence,
+                    new_epoch=ballot.epoch,
+                    in_sync=in_sync,
+                )
+            case order.NoteSendsStopped(stopped):
+                if stopped:
+                    sends_stopped_note(failover)
+                else:
+                    Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=None)
+            case order.NoteGivenBack(replica_id, epoch):
+                words = say("Replica %(former_id)s leads again, in epoch %(epoch)s.", former_id=replica_id, epoch=epoch)
+                timeline_add(failover, "given_back", words)
+            case order.NoteLeader(promotion):
+                self._note_leader(promotion)
+        return None
+
+    @cached_property
+    def _addresses(self) -> dict[int, str]:
+        return _addresses(self._context.cluster, self._failover.group_name)
+
+    def _reserve(self, promotion: order.Promotion, view: GroupView) -> order.Promotion:
+        failover, leadership = self._failover, _leadership(self._failover)
+        ballot = next_ballot(view, leadership.epoch)
+        before = None if promotion.ballot is None else promotion.ballot.epoch
+        with transaction.atomic():
+            if not leadership_raise(leadership, ballot.epoch, leadership.leader):
+                raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
+            won = Failover.objects.filter(pk=failover.pk, new_epoch=before).update(
+                expected_epoch=ballot.fence, new_epoch=ballot.epoch, decided_id=None, updated_at=timezone.now()
             )
-            return FenceAnswers(asked_at_s, {one: answers[address] for one, address in addresses.items()})
-        case Stop(replica_id):
-            replica_kill(context, failover.group_name, replica_id)
-        case NoteSendsStopped():
-            sends_stopped_note(failover)
-    return None
+            if won != 1:
+                raise StepNotReady(say("Another worker reserved an epoch."), delay_s=0.2)  # and undo the raise
+        failover.refresh_from_db()
+        return _promotion(failover)
 
+    def _hold_sends(self, replica_id: int, epoch: int, *, hold: bool) -> Answer:
+        failover, for_ms = self._failover, _FREEZE_MS if hold else 0
+        self._held_at_s = time.monotonic()
+        answer = replica_remoting.replica_freeze_sends(
+            failover.cluster, self._addresses[replica_id], group=failover.group_name, epoch=epoch, for_ms=for_ms
+        )
+        if hold and answer.status is not None:
+            words = say(
+                "Replica %(replica_id)s holds sends for %(freeze_ms)s s at most.",
+                replica_id=replica_id,
+                freeze_ms=_FREEZE_MS // 1000,
+            )
+            timeline_add(failover, "sends_held", words)
+        return answer
 
-def _promote(failover: Failover, replica_id: int, in_sync: Sequence[int] = ()) -> Answer:
-    return replica_remoting.replica_promote(
-        failover.cluster,
-        _addresses(failover.cluster, failover.group_name)[replica_id],
-        group=failover.group_name,
-        replica_id=replica_id,
-        expected_epoch=failover.expected_epoch or 0,
-        new_epoch=failover.new_epoch or 0,
-        in_sync=in_sync,
-    )
+    def _fence(self, replica_ids: Sequence[int], epoch: int) -> order.FenceAnswers:
+        addresses = {one: self._addresses[one] for one in replica_ids if one in self._addresses}
+        asked_at_s = time.time()
+        answers = replica_remoting.replica_fences(
+            self._context.cluster, list(addresses.values()), group=self._failover.group_name, epoch=epoch
+        )
+        return order.FenceAnswers(asked_at_s, {one: answers[address] for one, address in addresses.items()})
+
+    def _let_go(self) -> None:
+        for replica in cluster_replicas(self._context.cluster):
+            if replica.group.name == self._failover.group_name and replica.fenced:
+                _start_again(self._context, replica)
+
+    def _decide(self, promotion: order.Promotion, candidate_id: int, fenced: order.Fenced) -> order.Promotion:
+        failover, cleanness = self._failover, fenced.decision.cleanness
+        assert promotion.ballot is not None, "decided by the promises for it"
+        won = Failover.objects.filter(pk=failover.pk, new_epoch=promotion.ballot.epoch, decided_id=None).update(
+            decided_id=fenced.decision.leader_id,
+            candidate_id=candidate_id,
+            fence=fenced.fence,
+            lossless=cleanness.clean,
+            lossless_because=bounded(from_sdk(cleanness.because), 512),
+            bytes_at_risk=cleanness.bytes_at_risk,
+            messages_at_risk=cleanness.messages_at_risk,
+            updated_at=timezone.now(),
+        )
+        if won != 1:
+            raise StepNotReady(say("Another worker has decided."), delay_s=0.1)
+        failover.refresh_from_db()
+        if not fenced.decision.gives_back:
+            self._note_fenced(promotion, fenced)
+        return _promotion(failover)
+
+    def _note_fenced(self, promotion: order.Promotion, fenced: order.Fenced) -> None:
+        failover, cleanness = self._failover, fenced.decision.cleanness
+        words = {
+            "none": say("No other replica led."),
+            "demoted": say("It stepped down."),
+            "stopped": _stopped_words(self._context, failover),
+        }
+        may_be_lost = (
+            say("Messages may be lost, as was confirmed") if failover.confirmed_loss else say("Messages may be lost")
+        )
+        loss = say("Nothing acknowledged is lost") if cleanness.clean else may_be_lost
+        asked_for = promotion.candidate_id
+        instead = (
+            ""
+            if failover.candidate_id == asked_for
+            else say("Replica %(asked_for)s would not have been clean.", asked_for=asked_for)
+        )
+        promised = listed([str(replica_id) for replica_id in fenced.promised_ids])
+        timeline_add(
+            failover,
+            "fenced",
+            say_all(
+                words[fenced.fence],
+                say("Epoch %(epoch)s was promised by %(promised)s.", epoch=failover.expected_epoch, promised=promised),
+                say("%(loss)s: %(because)s", loss=loss, because=from_sdk(cleanness.because)),
+                instead,
+            ),
+        )
+
+    def _note_leader(self, promotion: order.Promotion) -> None:
+        failover, candidate_id = self._failover, promotion.candidate_id
+        assert promotion.ballot is not None, "it leads in its epoch"
+        leader = Replica.objects.get(
+            group__cluster=self._context.cluster, group__name=failover.group_name, broker_id=candidate_id
+        )
+        GroupLeadership.objects.filter(group=leader.group, epoch=promotion.ballot.epoch).update(
+            leader=leader, updated_at=timezone.now()
+        )
+        timeline_add(
+            failover,
+            "promoted",
+            say(
+                "Replica %(candidate_id)s is the master (epoch %(new_epoch)s).",
+                candidate_id=candidate_id,
+                new_epoch=promotion.ballot.epoch,
+            ),
+        )
 
 
 def _leadership(failover: Failover) -> GroupLeadership:
@@ -514,38 +470,6 @@ def replica_kill(context: StepContext, group_name: str, replica_id: int) -> None
                 state=state,
             )
         )
-
-
-def _give_back(context: StepContext, failover: Failover) -> None:
-    """Nothing is to be lost, so nothing is changed: who led last leads again, what was stopped is started."""
-    former_id = failover.decided_id
-    assert former_id is not None, "decided before"
-    answer = _promote(failover, former_id)
-    if answer.status is None and not answer.refused:
-        raise StepNotReady(
-            say("Replica %(former_id)s does not lead again yet: %(error)s", former_id=former_id, error=answer.error),
-            delay_s=0.3,
-        )
-    _start_stopped(context, failover)
-    if answer.status is not None:
-        timeline_add(
-            failover,
-            "given_back",
-            say(
-                "Replica %(former_id)s leads again, in epoch %(epoch)s.", former_id=former_id, epoch=answer.status.epoch
-            ),
-        )
-    raise StepFailed(
-        say("Messages may be lost: %(because)s No one has agreed to that.", because=failover.lossless_because),
-        hint=CONFIRM,
-    )
-
-
-def _start_stopped(context: StepContext, failover: Failover) -> None:
-    """Let go of what was stopped: as slaves, or asking the others first, for they have seen that they led."""
-    for replica in cluster_replicas(context.cluster):
-        if replica.group.name == failover.group_name and replica.fenced:
-            _start_again(context, replica)
 
 
 STEPS: dict[str, Step] = {

@@ -30,10 +30,6 @@ def test_the_newest_leader_is_asked_once_and_all_are_waited_for(reported: tuple[
     assert mode_move(reported, ("sync", "dledger")) == move
 
 
-def test_nothing_is_asked_while_one_that_stays_is_silent() -> None:
-    assert mode_move([seen(0, "async", leads=True)], ("sync",), silent=True).ask is None
-
-
 def test_who_stays_holds_the_leaders_log_to_where_it_ended_in_the_leaders_epoch() -> None:
     leader = LogSeen(replica_id=0, log_epoch=3, end_offset=5000, held_offset=5000)
 

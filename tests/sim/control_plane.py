@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from controlplane.clusters.replica_answer import Answer
+from controlplane.failover.orders import Result
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, candidates_ranked
@@ -34,7 +35,7 @@ from tests.sim.wire import GROUP
 
 Step = dict[str, Any] | float
 Flow = Generator[Step, dict[str, Any], None]
-Look = Generator[Step, dict[str, Any], GroupView]
+Asking = Generator[Step, dict[str, Any], Result]
 _TIMEOUT_S = 1.0
 _WATCH_PERIOD_S = 0.7
 _FREEZE_S = 2.0
@@ -168,6 +169,17 @@ class ControlPlane:
                 timeout_s=_TIMEOUT_S,
             )
 
+    @staticmethod
+    def carried_out(requests: Generator[Any, Any, object], carry_out: Callable[[Any], Asking[Any]]) -> Flow:
+        """Run an order to its end, each of its requests on the simulated network."""
+        answer = None
+        while True:
+            try:
+                request = requests.send(answer)
+            except StopIteration:
+                return
+            answer = yield from carry_out(request)
+
     # --- rows
 
     def _now(self) -> datetime:
@@ -187,7 +199,7 @@ class ControlPlane:
         """Whether a change into or out of elections is not completed."""
         return False
 
-    def _sample(self) -> Look:
+    def _sample(self) -> Asking[GroupView]:
         """Ask every replica, and note what they say."""
         asked_at = self._now()
         answers = yield {replica: Status() for replica in self._replicas}
@@ -324,7 +336,7 @@ class ControlPlane:
         while row.to_do:
             step = row.to_do[0]
             try:
-                yield from self._carried_out(row, step)
+                yield from self.carried_out(step(row.promotion), partial(self._carry_out, row, self._loop.now_s))
             except StepNotReady as reason:
                 pause_s = reason.delay_s
             except StepFailed:
@@ -341,19 +353,7 @@ class ControlPlane:
                 return
             yield pause_s
 
-    def _carried_out(self, row: PromotionRow, step: PromotionStep) -> Flow:
-        """Run an order to its end, each of its requests on the simulated network."""
-        requests, answer, began_s = step(row.promotion), None, self._loop.now_s
-        while True:
-            try:
-                request = requests.send(answer)
-            except StopIteration:
-                return
-            answer = yield from self._carry_out(row, request, began_s)
-
-    def _carry_out(
-        self, row: PromotionRow, request: order.Request, began_s: float
-    ) -> Generator[Step, dict[str, Any], Any]:
+    def _carry_out(self, row: PromotionRow, began_s: float, request: order.Request) -> Asking[Any]:
         """Do what the order of a promotion asks for, and return what it wants to know."""
         match request:
             case order.Look():
@@ -367,7 +367,7 @@ class ControlPlane:
             case order.Reserve(promotion, view):
                 return self._reserve(row, promotion, view)
             case order.HoldSends(replica_id, epoch, hold):
-                return (yield from self._ask(replica_id, Freeze(epoch, _FREEZE_S if hold else 0.0)))
+                return (yield from self.ask(replica_id, Freeze(epoch, _FREEZE_S if hold else 0.0)))
             case order.Fence(replica_ids, epoch):
                 asked_at_s = self._now().timestamp()
                 targets = {self._replicas[replica_id]: Demote(epoch) for replica_id in replica_ids}
@@ -384,7 +384,7 @@ class ControlPlane:
                     f"promotion: {self._replicas[replica_id]} shall lead in {ballot.epoch}, clean={row.clean}"
                 )
                 promote = Promote(ballot.fence, ballot.epoch, clean=row.clean, in_sync=in_sync)
-                return (yield from self._ask(replica_id, promote))
+                return (yield from self.ask(replica_id, promote))
             case order.NoteLeader(promotion):
                 if promotion.ballot is not None and self.leadership.epoch == promotion.ballot.epoch:
                     self.leadership.leader_id = promotion.candidate_id
@@ -392,7 +392,8 @@ class ControlPlane:
                 pass  # what was stopped starts by itself here, and no one reads of it
         return None
 
-    def _ask(self, replica_id: int, request: Any) -> Generator[Step, dict[str, Any], Answer]:
+    def ask(self, replica_id: int, request: Any) -> Asking[Answer]:
+        """Ask one replica for a change of its role or mode."""
         name = self._replicas[replica_id]
         return _answer((yield {name: request})[name])
 

@@ -9,16 +9,20 @@ is in progress no one promotes, nor where promotion/safety.py says that an elect
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from brokerd.replica.epoch_record import Policy
-from controlplane.failover.mode.order import ModeSeen, mode_move, mode_stations
+from controlplane.failover.mode import order
+from controlplane.failover.mode.order import mode_stations
 from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
+from controlplane.provisioning.errors import StepFailed, StepNotReady
 from mqwire.bodies import ReplicaStatus
 from mqwire.mode import Mode
-from tests.sim.control_plane import ControlPlane, Flow
+from tests.sim.control_plane import Asking, ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
 from tests.sim.sim_requests import ChangeMode, Status
+from tests.sim.wire import GROUP
 
 CHANGEABLE = (Mode.ASYNC, Mode.SYNC, Mode.DLEDGER)
 _WORKER_AGAIN_S = 3.0
@@ -115,33 +119,43 @@ class ModeOperator(ControlPlane):
         if self.operation is not operation:
             return
         if self._loop.now_s >= operation.until_s:
-            self._loop.note(f"operation failed: to {operation.after}")
-            self.operation, self.unfinished = None, operation.after
+            self._fail(operation)
             return
         self.start(self._change(operation))
         self._loop.after(_WORKER_AGAIN_S, lambda: self._work(operation))
 
     def _change(self, operation: Operation) -> Flow:
-        for mode, accepted in mode_stations(modes_on_the_way(operation.before, operation.after)):
-            while True:
-                if self.operation is not operation:
-                    return  # another worker has finished it, or it took too long
-                answers = yield {replica: Status() for replica in self._replicas}
-                statuses = [status for status in answers.values() if status is not None]
-                silent = len(statuses) < len(self._replicas)
-                move = mode_move(map(ModeSeen.of, statuses), accepted, silent=silent)
-                if move.done:
-                    break
-                if move.ask is not None:
-                    leader = self._replicas[move.ask]
-                    yield {leader: ChangeMode(self._policy(mode, answers[leader]))}
-                yield 0.3
+        stations = mode_stations(modes_on_the_way(operation.before, operation.after))
+        while self.operation is operation:  # else another worker has finished it, or it took too long
+            try:
+                yield from self.carried_out(order.pass_through(stations), self._carry_out_change)
+            except StepNotReady as reason:
+                yield reason.delay_s
+                continue
+            except StepFailed as reason:
+                self._loop.note(f"refused: {reason}")
+                self._fail(operation)
+                return
+            break
         if self.operation is operation:
             self._loop.note(f"operation completed: {operation.after}")
             self.operation = self.unfinished = None
             self.completed += 1
             self.row_mode = operation.after
             self._hanging.clear()
+
+    def _carry_out_change(self, request: order.Request) -> Asking[Any]:
+        match request:
+            case order.LookAtGroups():
+                answers = yield {replica: Status() for replica in self._replicas}
+                return {GROUP: {self._replicas.index(name): status for name, status in answers.items()}}
+            case order.ChangeMode(_, leader, mode):
+                return (yield from self.ask(leader.replica_id, ChangeMode(self._policy(mode, leader))))
+
+    def _fail(self, operation: Operation) -> None:
+        if self.operation is operation:
+            self._loop.note(f"operation failed: to {operation.after}")
+            self.operation, self.unfinished = None, operation.after
 
     def _policy(self, mode: Mode, leader: ReplicaStatus) -> Policy:
         if mode != Mode.SYNC:

@@ -1,16 +1,25 @@
-"""The order of a change of the mode, and of a removal: what to do next, by what the replicas of one group say. Pure, without
-Django: the steps (steps.py, membership/removal.py) and the simulation (tests/sim/mode_operator.py) both go by it.
+"""The order of a change of the mode, and of a removal: what to do next, by what the replicas say. Pure, without Django's rows,
+sockets or a clock.
+
+The steps of a change are orders (../orders.py): the Celery steps (steps.py) carry their requests out by remoting, the
+simulation (tests/sim/mode_operator.py) on its network.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from controlplane.clusters.replica_answer import Answer
+from controlplane.common.sentences import say
+from controlplane.failover.orders import Result
+from controlplane.provisioning.errors import StepFailed, StepNotReady
 from mqwire.bodies import ReplicaStatus
+from mqwire.mode import Mode
 
-ModeName = TypeVar(
-    "ModeName", bound=str
-)  # a broker's, or a cluster's, where several groups of one replica have one, too
+# A broker's, or a cluster's, where several groups of one replica have one, too.
+ModeName = TypeVar("ModeName", bound=str)
+
+TRY_AGAIN = say("Look at the role map, and retry when every replica has caught up.")
 
 
 def mode_stations(path: Sequence[ModeName]) -> list[tuple[ModeName, tuple[ModeName, ...]]]:
@@ -49,21 +58,100 @@ class ModeMove:
     waits_for: tuple[int, ...] = ()
 
 
-def mode_move(seen: Iterable[ModeSeen], accepted: Collection[str], *, silent: bool = False) -> ModeMove:
-    """Return the next move to a mode; `accepted` are its name and those of the modes that come after it.
-
-    `silent`: a replica that stays does not answer. It must act by the mode before the change goes on, for the next one.
-    """
+def mode_move(seen: Iterable[ModeSeen], accepted: Collection[str]) -> ModeMove:
+    """Return the next move to a mode; `accepted` are its name and those of the modes that come after it. All that stay answer."""
     ordered = sorted(seen, key=lambda one: one.replica_id)
     others = tuple(one.replica_id for one in ordered if one.mode not in accepted)
-    if silent:
-        return ModeMove(waits_for=others)
     if not others:
         return ModeMove(done=True)
     leader = max((one for one in ordered if one.leads), key=lambda one: one.epoch, default=None)
     if leader is None or leader.pending_mode is not None or leader.mode in accepted:
         return ModeMove(waits_for=others)
     return ModeMove(ask=leader.replica_id, waits_for=others)
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtGroups:
+    """Ask every replica of the cluster that stays. Answered by what each says, None where it does not, by id, by group."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMode:
+    """Have the group's leader write the mode. Answered by an Answer."""
+
+    group: str
+    leader: ReplicaStatus
+    mode: Mode
+
+
+Request = LookAtGroups | ChangeMode
+Order = Generator[Request, Any, Result]
+Statuses = Mapping[str, Mapping[int, ReplicaStatus]]
+
+
+def look() -> Order[Statuses]:
+    """Return what every replica says, by id, by group; StepNotReady while a group has no leader, or a replica does not answer.
+
+    One that is silent may act by any mode of the way until now: the next change would leave it behind by two.
+    """
+    groups: Mapping[str, Mapping[int, ReplicaStatus | None]] = yield LookAtGroups()
+    answering: dict[str, dict[int, ReplicaStatus]] = {}
+    for name, statuses in groups.items():
+        answering[name] = {}
+        for replica_id, status in statuses.items():
+            if status is None:
+                raise StepNotReady(
+                    say("Replica %(broker_id)s of %(name)s does not answer.", broker_id=replica_id, name=name),
+                    delay_s=1.0,
+                )
+            answering[name][replica_id] = status
+    return answering
+
+
+def leader_of(name: str, statuses: Mapping[int, ReplicaStatus]) -> ReplicaStatus:
+    """Return who leads the group: of several, which epochs will soon end, the newest; StepNotReady when no one does."""
+    leading = [status for status in statuses.values() if status.role == "master"]
+    if not leading:
+        raise StepNotReady(say("%(name)s has no leader right now.", name=name))
+    return max(leading, key=lambda status: status.epoch)
+
+
+def pass_through(stations: Iterable[tuple[Mode, Collection[Mode]]]) -> Order[None]:
+    """Have every group go through these modes, each with those that are accepted in its place.
+
+    Done when every replica of every group acts by one of the last ones: only then is the next station asked for, so that no
+    group is two modes ahead of another, nor a replica of its leader.
+    """
+    for mode, accepted in stations:
+        for name, statuses in (yield from look()).items():
+            move = mode_move(map(ModeSeen.of, statuses.values()), accepted)
+            if move.done:
+                continue
+            if move.ask is None:
+                leader_of(name, statuses)
+            else:
+                answer: Answer = yield ChangeMode(name, statuses[move.ask], mode)
+                if answer.refused_for_good:
+                    raise StepFailed(say("%(name)s: %(error)s", name=name, error=answer.error), hint=TRY_AGAIN)
+                if answer.status is None:
+                    raise StepNotReady(
+                        say(
+                            "Replica %(ask)s of %(name)s answered: %(error)s",
+                            ask=move.ask,
+                            name=name,
+                            error=answer.error,
+                        ),
+                        delay_s=0.3,
+                    )
+            raise StepNotReady(
+                say(
+                    "In %(name)s replica %(names)s does not act by the mode %(wanted)s yet.",
+                    name=name,
+                    names=" and ".join(str(replica_id) for replica_id in move.waits_for),
+                    wanted=mode,
+                ),
+                delay_s=0.3,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

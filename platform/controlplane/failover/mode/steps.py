@@ -2,7 +2,7 @@
 killed: what a replica's status says is in force is not asked for again, what is gone is not removed again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from django.utils import timezone
@@ -15,8 +15,10 @@ from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
 from controlplane.failover.membership.removal import forgotten_by, removal_end_noted, removing_settled, replica_remove
 from controlplane.failover.membership.verdict import keeps_up
-from controlplane.failover.mode.order import LogSeen, ModeSeen, mode_move, mode_stations, staying_behind
+from controlplane.failover.mode import order
+from controlplane.failover.mode.order import LogSeen, leader_of, mode_stations, staying_behind
 from controlplane.failover.mode_changes import ALONE, broker_mode, mode_path
+from controlplane.failover.orders import carried_out
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_ports
@@ -29,15 +31,15 @@ from mqwire.mode import Mode
 
 _log = get_logger("controlplane.failover")
 
-_TRY_AGAIN = say("Look at the role map, and retry when every replica has caught up.")
 _MEBIBYTE = 1024 * 1024
 
 
 def mode_look(context: StepContext) -> None:
     """Wait until every group has a leader, and every replica that has been started, and stays, answers."""
     adding = bool(context.operation.metadata.get("adding"))
-    for name, statuses in _statuses(context, also_silent=adding).items():
-        _leader(name, statuses)
+    groups = _statuses(context) if adding else carried_out(order.look(), _Execution(context).carry_out)
+    for name, statuses in groups.items():
+        leader_of(name, statuses)
 
 
 def mode_start_added(context: StepContext) -> None:
@@ -91,14 +93,13 @@ def mode_update_masters(context: StepContext) -> None:
 
 def mode_pass(context: StepContext) -> None:
     """Have every group go through the modes between the present one and the wanted one."""
-    for mode, accepted in mode_stations(_path(context))[:-1]:
-        _have_mode(context, mode, accepted)
+    carried_out(order.pass_through(_stations(context)[:-1]), _Execution(context).carry_out)
 
 
 def mode_remove(context: StepContext) -> None:
     """Stop the replicas that the groups are not to have any more, and free their ports, their rows and their room."""
-    groups = _statuses(context, also_silent=True)
-    leaders = {name: _leader(name, statuses) for name, statuses in groups.items()}
+    groups = _statuses(context)
+    leaders = {name: leader_of(name, statuses) for name, statuses in groups.items()}
     removing = removing_settled(context, {name: leader.replica_id for name, leader in leaders.items()})
     rows = cluster_replicas(context.cluster)
     for row in rows:
@@ -172,10 +173,10 @@ def _require_level(context: StepContext, gone: Replica, *, leader_id: int, stayi
 
 def mode_change(context: StepContext) -> None:
     """Have every group be in the wanted mode."""
-    wanted, accepted = mode_stations(_path(context))[-1]
-    if broker_mode(wanted) == Mode.SINGLE:
+    stations = _stations(context)[-1:]
+    if any(mode == Mode.SINGLE for mode, _ in stations):
         _have_lead_alone(context)
-    _have_mode(context, wanted, accepted)
+    carried_out(order.pass_through(stations), _Execution(context).carry_out)
 
 
 def mode_note(context: StepContext) -> None:
@@ -202,7 +203,7 @@ def _have_configuration(admin: Admin, row: Replica, wanted: Mapping[str, str]) -
 
 def _have_lead_alone(context: StepContext) -> None:
     """Have the only replica of a group lead if it was restarted just now, and waits for others that are gone."""
-    for name, statuses in _statuses(context, also_silent=True).items():
+    for name, statuses in _statuses(context).items():
         rows = [row for row in cluster_replicas(context.cluster) if row.group.name == name]
         claiming = next((status for status in statuses.values() if status.claims), None)
         if claiming is not None and claiming.quorum is None and len(rows) == 1:
@@ -225,40 +226,25 @@ def _have_lead_alone(context: StepContext) -> None:
                 )
 
 
-def _have_mode(context: StepContext, mode: str, accepted: Sequence[str]) -> None:
-    """Ask the leaders of groups that are in none of these modes; raises StepNotReady until every replica acts by one."""
-    wanted, names_accepted = broker_mode(mode), {broker_mode(one) for one in accepted}
-    for name, statuses in _statuses(context).items():
-        move = mode_move((ModeSeen.of(status) for status in statuses.values()), names_accepted)
-        if move.done:
-            continue
-        if move.ask is None:
-            _leader(name, statuses)
-        else:
-            answer = replica_remoting.replica_mode(
-                context.cluster,
-                statuses[move.ask].address,
-                group=name,
-                mode=wanted,
-                in_sync_replicas=in_sync_replicas_of(mode),
-            )
-            if answer.refused_for_good:
-                raise StepFailed(say("%(name)s: %(error)s", name=name, error=answer.error), hint=_TRY_AGAIN)
-            if answer.status is None:
-                raise StepNotReady(
-                    say("Replica %(ask)s of %(name)s answered: %(error)s", ask=move.ask, name=name, error=answer.error),
-                    delay_s=0.3,
+class _Execution:
+    """What the order of a change asks for (order.py), done by remoting."""
+
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+
+    def carry_out(self, request: order.Request) -> object:
+        """Return what the order wants to know."""
+        match request:
+            case order.LookAtGroups():
+                return _answers(self._context)
+            case order.ChangeMode(group, leader, mode):
+                return replica_remoting.replica_mode(
+                    self._context.cluster,
+                    leader.address,
+                    group=group,
+                    mode=mode,
+                    in_sync_replicas=in_sync_replicas_of(mode),
                 )
-        names = " and ".join(str(replica_id) for replica_id in move.waits_for)
-        raise StepNotReady(
-            say(
-                "In %(name)s replica %(names)s does not act by the mode %(wanted)s yet.",
-                name=name,
-                names=names,
-                wanted=wanted,
-            ),
-            delay_s=0.3,
-        )
 
 
 def _log_seen(status: ReplicaStatus) -> LogSeen:
@@ -270,36 +256,30 @@ def _log_seen(status: ReplicaStatus) -> LogSeen:
     )
 
 
-def _path(context: StepContext) -> tuple[str, ...]:
-    return mode_path(context.operation.metadata["from"], context.operation.metadata["to"])
+def _stations(context: StepContext) -> list[tuple[Mode, tuple[Mode, ...]]]:
+    path = mode_path(context.operation.metadata["from"], context.operation.metadata["to"])
+    return mode_stations([broker_mode(mode) for mode in path])
 
 
-def _statuses(context: StepContext, *, also_silent: bool = False) -> dict[str, dict[int, ReplicaStatus]]:
-    """What every replica reports, by group; raises StepNotReady while one does not answer, unless it is to go.
-
-    With `also_silent` they are left out.
-    """
+def _answers(context: StepContext) -> dict[str, dict[int, ReplicaStatus | None]]:
+    """What every replica reports, by group: None where it does not answer; one that is to go is left out then."""
     going = context.operation.metadata.get("removing", {})
     replicas = [replica for replica in cluster_replicas(context.cluster) if replica.port is not None]
     answers = replica_remoting.replica_statuses(context.cluster, [replica.address for replica in replicas])
-    groups: dict[str, dict[int, ReplicaStatus]] = {replica.group.name: {} for replica in replicas}
+    groups: dict[str, dict[int, ReplicaStatus | None]] = {replica.group.name: {} for replica in replicas}
     for replica in replicas:
         name, status = replica.group.name, answers[replica.address].status
-        if status is not None:
+        if status is not None or replica.broker_id not in going.get(name, ()):
             groups[name][replica.broker_id] = status
-        elif not also_silent and replica.broker_id not in going.get(name, ()):
-            raise StepNotReady(
-                say("Replica %(broker_id)s of %(name)s does not answer.", broker_id=replica.broker_id, name=name),
-                delay_s=1.0,
-            )
     return groups
 
 
-def _leader(name: str, statuses: Mapping[int, ReplicaStatus]) -> ReplicaStatus:
-    leading = [status for status in statuses.values() if status.role == "master"]
-    if not leading:
-        raise StepNotReady(say("%(name)s has no leader right now.", name=name))
-    return max(leading, key=lambda status: status.epoch)
+def _statuses(context: StepContext) -> dict[str, dict[int, ReplicaStatus]]:
+    """What every replica that answers reports, by group."""
+    return {
+        name: {replica_id: status for replica_id, status in answers.items() if status is not None}
+        for name, answers in _answers(context).items()
+    }
 
 
 STEPS: dict[str, Step] = {

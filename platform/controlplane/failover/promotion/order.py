@@ -1,21 +1,19 @@
 """The order of a promotion and of a switchover: whom to ask for what, and what comes next. Pure, without Django's rows, sockets
 or a clock.
 
-Each step is a generator: it yields a request, is sent the answer, and returns what it has come to; it raises StepNotReady to be
-run again, and StepFailed. The Celery steps (steps.py) carry the requests out by remoting and rows, the simulation
-(tests/sim/control_plane.py) on its network. What the answers decide is fencing.py's and highwater/promotion.py's.
-
-Run again from its beginning, by another worker or by two at once, a step comes to the same: nothing is decided by memory, but by
-what replicas say and by `Promotion`, which the rows remember.
+Each step is an order (../orders.py): the Celery steps (steps.py) carry its requests out by remoting and rows, the simulation
+(tests/sim/control_plane.py) on its network. What the answers decide is fencing.py's and highwater/promotion.py's; what is
+remembered from run to run is `Promotion`.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from controlplane.clusters.replica_answer import Answer
 from controlplane.common.sentences import from_sdk, say
+from controlplane.failover.orders import Result
 from controlplane.failover.promotion.fencing import (
     decision_after_fence,
     has_promised_newer,
@@ -29,8 +27,6 @@ from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from highwater.promotion import Ballot, Decision, Standing, is_drained
 from mqwire.bodies import ReplicaStatus
-
-Result = TypeVar("Result")
 
 DRAIN_S = 4.0
 _DRAIN_POLL_S = 0.02
@@ -191,18 +187,6 @@ Request = (
     | NoteLeader
 )
 Order = Generator[Request, Any, Result]
-
-
-def carried_out(order: Order[Result], carry_out: Callable[[Any], object]) -> Result:
-    """Run an order to its end, each of its requests by `carry_out`; what that raises ends it."""
-    answer: object = None
-    while True:
-        try:
-            request = order.send(answer)
-        except StopIteration as ended:
-            result: Result = ended.value
-            return result
-        answer = carry_out(request)
 
 
 @dataclass(frozen=True, slots=True)

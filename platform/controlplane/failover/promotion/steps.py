@@ -21,6 +21,7 @@ from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import bounded, from_sdk, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
+from controlplane.failover.orders import Result, carried_out
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.order import TRY_AGAIN
@@ -243,9 +244,9 @@ def sends_stopped_note(failover: Failover) -> None:
 
 
 def _carried_out(
-    context: StepContext, failover: Failover, step: Callable[[order.Promotion], order.Order[order.Result]]
-) -> order.Result:
-    return order.carried_out(step(_promotion(failover)), _Execution(context, failover).carry_out)
+    context: StepContext, failover: Failover, step: Callable[[order.Promotion], order.Order[Result]]
+) -> Result:
+    return carried_out(step(_promotion(failover)), _Execution(context, failover).carry_out)
 
 
 def _promotion(failover: Failover) -> order.Promotion:

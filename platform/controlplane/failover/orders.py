@@ -1,0 +1,23 @@
+"""Orders: the steps of an operation as generators, which the Celery steps and the simulation both carry out. Pure.
+
+An order yields a request, is sent the answer, and returns what it has come to; it raises StepNotReady to be run again from its
+beginning, and StepFailed. It is so written that it may be run again, by another worker or by two at once: what is done is not
+asked for again, and nothing is decided by memory, but by what replicas say and rows remember.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def carried_out(order: Generator[Any, Any, Result], carry_out: Callable[[Any], object]) -> Result:
+    """Run an order to its end, each of its requests by `carry_out`; what that raises ends it."""
+    answer: object = None
+    while True:
+        try:
+            request = order.send(answer)
+        except StopIteration as ended:
+            result: Result = ended.value
+            return result
+        answer = carry_out(request)

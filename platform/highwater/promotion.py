@@ -1,8 +1,8 @@
 """Which promotion loses nothing, and the order of one. Pure: no sockets, rows or clock.
 
 One place for the rule of replication.md, "Assigned leadership". The control plane's steps
-(controlplane/failover/promotion/steps.py), `highwater admin promote` and the simulation (tests/sim/control_plane.py)
-all decide by it, in this order:
+(controlplane/failover/promotion/order.py, which the simulation executes, too) and `highwater admin promote` decide by it, in
+this order:
 
 1. `ballot_above`: two epochs above all that anyone has seen; a caller with a row reserves both in it by compare-and-set.
 2. Every replica is asked to promise `Ballot.fence` (REPLICA_DEMOTE, naming no leader). A replica that promised takes nothing

@@ -13,6 +13,7 @@ from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Operat
 from controlplane.clusters.operations import operation_retry
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
+from controlplane.failover.membership import order
 from controlplane.failover.membership import steps as membership_steps
 from controlplane.failover.membership.services import Prefer, Recover, Replace, Resize, Transfer
 from controlplane.failover.models import Failover, FailoverKind
@@ -37,7 +38,7 @@ def cluster(world: World) -> Cluster:
 
 @pytest.fixture
 def group(cluster: Cluster, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedQuorum]:
-    monkeypatch.setattr(membership_steps, "_TRANSFER_S", 0.05)
+    monkeypatch.setattr(order, "TRANSFER_S", 0.05)
     with ScriptedQuorum.of(cluster).answering() as group, patch.object(probe, "port_answers", lambda host, port: True):
         all_running(cluster, driver)
         cluster_sample(cluster, driver)

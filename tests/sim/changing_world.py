@@ -107,6 +107,7 @@ class ChangingWorld(QuorumWorld):
         self.mode_operator.supervisor = MachineSupervisor(self.loop, self.machines)
         self.control_plane = self.mode_operator  # type: ignore[assignment] # what the faults use of it, it has
         self.operator = Operator(self)
+        self.mode_operator.on_voter_added = self.operator.note_voter_added
         every_name = [machine.name for machine in self.machines]
         self.senders, self.readers = make_clients(
             self.loop, self.network, self.history, every_name, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
@@ -186,9 +187,9 @@ class ChangingWorld(QuorumWorld):
         machine.members = self.machines[0].members
         self.loop.note(f"{machine.name} is added to the group")
         self.history.counts["groups that grew later"] += 1
-        self.mode_operator.grow(machine.name)
         machine.out_of_service = False
         machine.start()
+        self.mode_operator.begin_growth(machine.name, machine.settings.address)
 
     def _settle(self, operator: ModeOperator) -> None:
         """Everything works again: changes that hang are finished, and the group takes sends."""
@@ -204,12 +205,13 @@ class ChangingWorld(QuorumWorld):
         deadline_s = loop.now_s + HEAL_S
         loop.run_until(loop.now_s + 1.5)
         while loop.now_s < deadline_s:
-            if operator.operation is None and operator.unfinished is None:
+            if operator.settled:
                 break
             operator.change_mode()
             loop.run_until(min(deadline_s, loop.now_s + 1.0))
         else:
-            raise Violation(f"the change to {operator.unfinished or operator.operation} hangs: {self._roles()}")
+            what = operator.growing or f"the change to {operator.unfinished or operator.operation}"
+            raise Violation(f"{what} hangs: {self._roles()}")
         loop.run_until(deadline_s, lambda: self._acknowledged() >= before + FINAL_SENDS)
         if self._acknowledged() < before + FINAL_SENDS:
             raise Violation(f"the healed group takes no sends in mode {operator.row_mode}: {self._roles()}")

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from controlplane.clusters.replica_answer import Answer
-from controlplane.failover.orders import Result
+from controlplane.failover.orders import Look, LookClosely, Pause, Result
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, candidates_ranked
@@ -356,12 +356,12 @@ class ControlPlane:
     def _carry_out(self, row: PromotionRow, began_s: float, request: order.Request) -> Asking[Any]:
         """Do what the order of a promotion asks for, and return what it wants to know."""
         match request:
-            case order.Look():
+            case Look():
                 return (yield from self._sample())
-            case order.LookClosely(replica_ids):
+            case LookClosely(replica_ids):
                 statuses = yield {self._replicas[replica_id]: Status() for replica_id in replica_ids}
                 return {self._replicas.index(name): status for name, status in statuses.items()}
-            case order.Pause():
+            case Pause():
                 yield 0.1
                 return self._loop.now_s - began_s < _FREEZE_S
             case order.Reserve(promotion, view):

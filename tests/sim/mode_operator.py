@@ -1,31 +1,36 @@
-"""The control plane of a group whose mode changes: which changes it asks for, in which order, and when it promotes.
+"""The control plane of a group whose mode changes and that grows: which changes it asks for, and when it promotes.
 
-What is asked next, what is accepted, and on how many replicas a promotion may count is mode/order.py's, as in
-platform/controlplane/failover/mode/steps.py and plan.py. A worker that dies is followed by another, a second one may run
+What is asked next and what is accepted is mode/order.py's and membership/order.py's, on how many replicas a promotion may count
+mode_ladder.py's, as in the Celery steps beside them. A worker that dies is followed by another, a second one may run
 beside it, and an operation that takes too long has failed: then the operator asks again for the same mode. While an operation
 is in progress no one promotes, nor where promotion/safety.py says that an election may be won.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from brokerd.replica.epoch_record import Policy
+from controlplane.failover.membership import order as growth
 from controlplane.failover.mode import order
 from controlplane.failover.mode.order import mode_stations
 from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
+from controlplane.failover.orders import Look
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from mqwire.bodies import ReplicaStatus
 from mqwire.mode import Mode
 from tests.sim.control_plane import Asking, ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
-from tests.sim.sim_requests import ChangeMode, Status
+from tests.sim.sim_requests import ChangeMembers, ChangeMode, Status
 from tests.sim.wire import GROUP
 
 CHANGEABLE = (Mode.ASYNC, Mode.SYNC, Mode.DLEDGER)
 _WORKER_AGAIN_S = 3.0
+
+GrowthStep = Callable[[Collection[int]], growth.Order[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,10 @@ class ModeOperator(ControlPlane):
         self.unfinished: Mode | None = None  # the mode that a failed operation was to bring
         self.completed = 0
         self._hanging: list[Operation] = []  # begun since the last that was completed
+        self.growing: list[GrowthStep] = []  # what is still to be done for the replica that was added
+        self.on_voter_added: Callable[[int], None] = lambda replica_id: None  # before a leader is asked for it
         self.row_mode = row_mode
+        self._addresses: dict[int, str] = {}  # of replicas that were added
 
     # --- rows
 
@@ -78,8 +86,8 @@ class ModeOperator(ControlPlane):
 
     @property
     def settled(self) -> bool:
-        """Whether no change of the mode is under way, or hangs."""
-        return self.operation is None and self.unfinished is None
+        """Whether no change of the mode and no growth is under way, or hangs."""
+        return self.operation is None and self.unfinished is None and not self.growing
 
     def failover(self, preferred: str | None = None, *, may_lose: bool = False, drained: bool = False) -> Flow:
         if self.operation is None:  # a cluster has one operation at a time
@@ -100,11 +108,52 @@ class ModeOperator(ControlPlane):
             if view.master is None and self.operation is None:
                 yield from super().promote_unclean(candidate)
 
+    # --- growth
+
+    def begin_growth(self, replica: str, address: str) -> None:
+        """A replica was started for the group: it becomes one that counts, in whichever mode the group is."""
+        self.grow(replica)
+        replica_id = self._replicas.index(replica)
+        self._addresses[replica_id] = address
+        steps: list[GrowthStep] = [growth.catch_up]
+        if self.row_mode == Mode.DLEDGER:
+            steps = [growth.observe, growth.catch_up, growth.make_voters]
+        self.growing = steps
+        self._work_on_growth(replica_id)
+
+    def _work_on_growth(self, replica_id: int) -> None:
+        """By one worker, and by another one soon, whether the first has died or not; until all is done."""
+        if self.growing:
+            self.start(self._grow(replica_id))
+            self._loop.after(_WORKER_AGAIN_S, lambda: self._work_on_growth(replica_id))
+
+    def _grow(self, replica_id: int) -> Flow:
+        while self.growing:
+            step = self.growing[0]
+            try:
+                yield from self.carried_out(step((replica_id,)), self._carry_out_growth)
+            except StepNotReady as reason:
+                yield reason.delay_s
+                continue
+            if self.growing and self.growing[0] is step:
+                self.growing.pop(0)
+
+    def _carry_out_growth(self, request: growth.Request) -> Asking[Any]:
+        match request:
+            case Look():
+                return (yield from self._sample())
+            case growth.ChangeMembers(leader_id, change, int(replica_id)):
+                if change == "addVoter":
+                    self.on_voter_added(replica_id)
+                address = self._addresses[replica_id] if change == "addObserver" else None
+                return (yield from self.ask(leader_id, ChangeMembers(change, replica_id, address)))
+        raise TypeError(f"no growth asks for {request!r}")
+
     # --- changes of the mode
 
     def change_mode(self, wanted: Mode | None = None) -> None:
         """Begin an operation: what failed before is asked for again; else `wanted`, or any other mode."""
-        if self.operation is not None or self.leader is None or self.promotes:
+        if self.operation is not None or self.leader is None or self.promotes or self.growing:
             return  # only a leader can change anything, and a cluster has one operation at a time
         modes = CHANGEABLE if len(self._replicas) >= 3 else CHANGEABLE[:2]
         others = [mode for mode in modes if mode != self.row_mode]

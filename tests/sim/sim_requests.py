@@ -99,6 +99,14 @@ class Change(NamedTuple):
     replica_id: int | None
 
 
+class ChangeMembers(NamedTuple):
+    """What the control plane asks a quorum-led group's leader for, as REPLICA_MEMBERS names it; answered by a RoleAnswer."""
+
+    change: str
+    replica_id: int
+    address: str | None = None
+
+
 class Members(NamedTuple):
     """Asks a name server for the group: brokerId -> address."""
 

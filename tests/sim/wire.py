@@ -29,6 +29,7 @@ from mqwire.message import BatchItem, decode_records, encode_batch_body, propert
 from mqwire.names import PROPERTY_DELAY_TIME_LEVEL
 from tests.sim.sim_requests import (
     Change,
+    ChangeMembers,
     ChangeMode,
     ChangeTopic,
     CommitOffset,
@@ -194,6 +195,13 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     group=GROUP, change=_MEMBER_CHANGES[request.kind], replica_id=request.replica_id
                 ),
             )
+        case ChangeMembers():
+            return RemotingCommand.request(
+                HighwaterRequestCode.REPLICA_MEMBERS,
+                ReplicaMembersRequestHeader(
+                    group=GROUP, change=request.change, replica_id=request.replica_id, address=request.address
+                ),
+            )
         case Members():
             return RemotingCommand.request(
                 RequestCode.GET_BROKER_MEMBER_GROUP,
@@ -225,7 +233,7 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
             return refusal is None and reply.remark is None  # a remark says that the master alone has it
         case Status():
             return None if refusal else status_of(reply)
-        case Promote() | Demote() | Freeze() | ChangeMode():
+        case Promote() | Demote() | Freeze() | ChangeMode() | ChangeMembers():
             return RoleAnswer(refusal, None if refusal else status_of(reply))
         case Change():
             return refusal

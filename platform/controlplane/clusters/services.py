@@ -26,6 +26,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
+from controlplane.clusters.sizes import GROUPS_MAX, REPLICAS_MAX, VOTERS
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, PreconditionFailed
 from controlplane.common.sentences import say
@@ -33,11 +34,6 @@ from controlplane.common.words import name_check
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.services import slug_check
-
-GROUPS_MAX = 4
-REPLICAS_MAX = 3
-# A group that elects its leader has an odd number: an even one outvotes no more dead replicas.
-VOTERS = (3, 5)
 
 
 def cluster_create(

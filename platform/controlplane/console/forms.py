@@ -17,7 +17,8 @@ from controlplane.clusters.labels import labels_parse
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.limits import LIMIT_MAX, LimitSetting
 from controlplane.clusters.models import ClusterMode, CredentialRole, FailoverPolicy, FlushType
-from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS, Growth
+from controlplane.clusters.services import Growth
+from controlplane.clusters.sizes import GROUPS_MAX, REPLICAS_MAX, VOTERS
 from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import in_words, say, say_all, say_as
 from controlplane.console.acts import form_values

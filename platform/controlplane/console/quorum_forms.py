@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from django import forms
 
 from controlplane.clusters.models import ClusterMode
-from controlplane.clusters.services import VOTERS
+from controlplane.clusters.sizes import VOTERS
 from controlplane.common.sentences import say
 from controlplane.console.forms import Choice
 

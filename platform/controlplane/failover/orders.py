@@ -6,9 +6,30 @@ asked for again, and nothing is decided by memory, but by what replicas say and 
 """
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Ask every replica of the group, and note what they say. Answered by a GroupView."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookClosely:
+    """Ask these only, and note nothing. Answered by the ReplicaStatus of each, None of one that does not answer."""
+
+    replica_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for a moment. Answered by whether less than `until_s` have passed since what is waited for was asked for."""
+
+    pause_s: float
+    until_s: float
 
 
 def carried_out(order: Generator[Any, Any, Result], carry_out: Callable[[Any], object]) -> Result:

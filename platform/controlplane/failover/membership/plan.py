@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from controlplane.clusters.services import VOTERS
+from controlplane.clusters.sizes import VOTERS
 from controlplane.common.sentences import from_sdk, say, say_all
 from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from controlplane.clusters.services import VOTERS
+from controlplane.clusters.sizes import VOTERS
 from controlplane.common.strictness import DryRunShape, Shape
 from controlplane.failover.membership.plan import ChangeKind
 

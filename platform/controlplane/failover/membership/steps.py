@@ -1,11 +1,12 @@
 """What each step of a change of a group that elects its leader does. Every step may run twice, or from two workers, or again
 after its worker was killed anywhere in it.
 
-The group's log decides who counts and who leads; a step asks the leader for one thing, unless that is so already, and looks
-until a majority has confirmed it. Nothing here is remembered but replica ids.
+The group's log decides who counts and who leads. What is asked for, in which order, is order.py's; here are the requests and the
+rows, in which nothing is remembered but replica ids.
 """
 
 import time
+from functools import cached_property
 
 from django.utils import timezone
 
@@ -13,11 +14,13 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Operation, Replica
 from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
+from controlplane.failover.membership import order
 from controlplane.failover.membership.plan import recovery_of, successor
 from controlplane.failover.membership.removal import forgotten_by, replica_remove, replica_stop
-from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
+from controlplane.failover.membership.verdict import Electorate, electorate_of
 from controlplane.failover.models import Failover, GroupLeadership
-from controlplane.failover.promotion.steps import failover_verify, present_failover
+from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
+from controlplane.failover.promotion.steps import failover_verify, group_now, present_failover
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.timeline import timeline_add
@@ -27,10 +30,6 @@ from controlplane.provisioning.steps import Step, StepContext, daemons_start, re
 from highwater.promotion import ballot_above
 from mqwire.bodies import ReplicaStatus
 
-# A leader gives a transfer up after 1.5 s and goes on; an election of another takes three at most.
-_TRANSFER_S = 6.0
-_POLL_S = 0.02
-_MEBIBYTE = 1024 * 1024
 _TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 
 
@@ -67,13 +66,13 @@ def quorum_look(context: StepContext) -> None:
 def quorum_transfer(context: StepContext) -> None:
     """Have the leader hand its role to the target. It waits within itself: each moment of it is outage."""
     failover = present_failover(context)
-    view, leader, _ = _look(context, sends=False)
+    _, leader, _ = _look(context, sends=False)
     target = failover.candidate_id
     if leader.replica_id != target:
         now = timezone.now()
         Failover.objects.filter(pk=failover.pk, writes_stopped_at=None).update(writes_stopped_at=now, updated_at=now)
         try:
-            elected = _hand_over(context, view, leader, target, failover)
+            elected = _hand_over(context, leader, target, failover)
         except StepNotReady:
             Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=None)
             raise
@@ -99,18 +98,14 @@ def quorum_step_aside(context: StepContext) -> None:
     Operation.objects.filter(pk=context.operation.pk).update(
         metadata={**context.operation.metadata, "target": target}, updated_at=timezone.now()
     )
-    _hand_over(context, view, leader, target, None)
+    _hand_over(context, leader, target)
     _look(context, sends=False)
 
 
 def quorum_prefer(context: StepContext) -> None:
     """Write into the log whom the group wants as its leader."""
     wanted = context.operation.metadata["target"]
-    _, leader, electorate = _look(context)
-    if electorate.preferred_leader != wanted:
-        _change(context, leader, "prefer", wanted)
-        raise StepNotReady(say("A majority has not confirmed it yet."), delay_s=0.2)
-    _confirmed(electorate)
+    _carried_out(context, order.prefer(wanted))
     BrokerGroup.objects.filter(cluster=context.cluster, name=_group(context)).update(
         preferred_leader=wanted, updated_at=timezone.now()
     )
@@ -126,72 +121,22 @@ def quorum_start_added(context: StepContext) -> None:
 
 def quorum_observe(context: StepContext) -> None:
     """Name the new replicas to the leader, and wait until each pulls."""
-    view, leader, electorate = _look(context)
-    for row in _rows(context, "adding"):
-        if row.broker_id in electorate.voters:
-            continue
-        replica = view.replica(row.broker_id)
-        if replica is None or replica.in_sync is None:
-            _change(context, leader, "addObserver", row.broker_id, row.address)
-            raise StepNotReady(say("Replica %(broker_id)s does not pull from the leader yet.", broker_id=row.broker_id))
+    _carried_out(context, order.observe(_ids(context, "adding")))
 
 
 def quorum_catch_up(context: StepContext) -> None:
     """Wait until the new replicas hold what the leader holds."""
-    view, _, electorate = _look(context)
-    for row in _rows(context, "adding"):
-        replica = view.replica(row.broker_id)
-        if row.broker_id in electorate.voters or (replica is not None and keeps_up(replica)):
-            continue
-        behind = None if replica is None else replica.gap_bytes
-        words = (
-            say("It does not pull just now.")
-            if behind is None
-            else say("It is %(behind)s MiB behind.", behind=f"{behind / _MEBIBYTE:.1f}")
-        )
-        raise StepNotReady(
-            say("Replica %(broker_id)s has not caught up yet. %(words)s", broker_id=row.broker_id, words=words),
-            delay_s=1.0,
-        )
+    _carried_out(context, order.catch_up(_ids(context, "adding")))
 
 
 def quorum_promote_added(context: StepContext) -> None:
-    """Make the new replicas voters, one after the other: each change waits for the one before it."""
-    _, leader, electorate = _look(context)
-    _confirmed(electorate)
-    for row in _rows(context, "adding"):
-        if row.broker_id not in electorate.voters:
-            _change(context, leader, "addVoter", row.broker_id)
-            raise StepNotReady(
-                say("A majority has not confirmed replica %(broker_id)s as a voter yet.", broker_id=row.broker_id),
-                delay_s=0.2,
-            )
+    """Make the new replicas voters, one after the other."""
+    _carried_out(context, order.make_voters(_ids(context, "adding")))
 
 
 def quorum_remove(context: StepContext) -> None:
     """Take the votes of those that go, one after the other."""
-    view, leader, electorate = _look(context)
-    _confirmed(electorate)
-    for replica_id in context.operation.metadata["removing"]:
-        if replica_id not in electorate.voters:
-            continue
-        if replica_id == leader.replica_id:
-            target = successor(view, electorate, context.operation.metadata["removing"])
-            if target is None:
-                raise StepNotReady(
-                    say(
-                        "Replica %(replica_id)s is the leader, and no remaining voter has caught up yet.",
-                        replica_id=replica_id,
-                    ),
-                    delay_s=1.0,
-                )
-            _hand_over(context, view, leader, target, None)
-            raise StepNotReady(say("Replica %(target)s leads now.", target=target), delay_s=0.2)
-        _change(context, leader, "removeVoter", replica_id)
-        raise StepNotReady(
-            say("A majority has not confirmed that replica %(replica_id)s counts no more.", replica_id=replica_id),
-            delay_s=0.2,
-        )
+    _carried_out(context, order.take_votes(context.operation.metadata["removing"]))
 
 
 def quorum_stop_lost(context: StepContext) -> None:
@@ -264,43 +209,15 @@ def _have_forgotten(context: StepContext, gone: Replica) -> None:
 
 
 def _look(context: StepContext, *, sends: bool = True) -> tuple[GroupView, ReplicaView, Electorate]:
-    """Ask every replica; return the group, its leader and who counts. Raises StepNotReady without a leader, and, with
-    `sends`, while that one can confirm nothing.
-    """
-    name = _group(context)
-    view = group_sample(context.cluster, name, context.driver)
-    if view is None:
-        raise StepFailed(say("The broker group %(name)s is gone.", name=name))
-    leader = view.master
-    if leader is None:
-        raise StepNotReady(say("%(name)s has no leader right now.", name=name))
-    if sends and leader.accepts_sends is False:
-        raise StepNotReady(
-            say(
-                "Replica %(replica_id)s leads, but can confirm nothing: %(refusal)s.",
-                replica_id=leader.replica_id,
-                refusal=leader.refusal,
-            )
-        )
-    return view, leader, electorate_of(view)
+    return _carried_out(context, order.look(sends=sends))
 
 
 def _hand_over(
-    context: StepContext, view: GroupView, leader: ReplicaView, target: int, failover: Failover | None
+    context: StepContext, leader: ReplicaView, target: int, failover: Failover | None = None
 ) -> ReplicaStatus:
-    """Ask for the transfer, and look closely until the target leads; raises StepNotReady when the leader goes on."""
-    addresses = {row.broker_id: row.address for row in _replicas(context)}
-    answer = replica_remoting.replica_transfer(
-        context.cluster, addresses[leader.replica_id], group=view.name, target=target
-    )
-    if answer.status is None:
-        raise StepNotReady(
-            say(
-                "Replica %(replica_id)s did not hand its role over: %(error)s",
-                replica_id=leader.replica_id,
-                error=answer.error,
-            )
-        )
+    """Have the role handed over; raises StepNotReady when the leader goes on."""
+    execution = _Execution(context)
+    carried_out(order.asked_to_hand_over(leader, target), execution.carry_out)
     if failover is not None:
         timeline_add(
             failover,
@@ -311,50 +228,51 @@ def _hand_over(
                 target=target,
             ),
         )
-    deadline = time.monotonic() + _TRANSFER_S
-    asked = [addresses[replica_id] for replica_id in (leader.replica_id, target)]
-    while time.monotonic() < deadline:
-        answers = replica_remoting.replica_statuses(context.cluster, asked)
-        status = answers[addresses[target]].status
-        if status is not None and status.role == "master" and status.epoch > (leader.epoch or 0):
-            return status
-        old = answers[addresses[leader.replica_id]].status
-        gone_on = old is not None and old.role == "master" and old.quorum is not None
-        if gone_on and old is not None and old.quorum is not None and old.quorum.transferring_to is None:
-            raise StepNotReady(
-                say(
-                    "Replica %(target)s did not take over in time: replica %(replica_id)s goes on.",
-                    target=target,
-                    replica_id=leader.replica_id,
+    return carried_out(order.handed_over(leader, target), execution.carry_out)
+
+
+def _carried_out(context: StepContext, steps: order.Order[Result]) -> Result:
+    return carried_out(steps, _Execution(context).carry_out)
+
+
+class _Execution:
+    """One run of a step: what its order asks for (order.py), done by remoting."""
+
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+        self._asked_at_s = time.monotonic()
+
+    def carry_out(self, request: order.Request) -> object:
+        """Return what the order wants to know."""
+        cluster, name = self._context.cluster, _group(self._context)
+        match request:
+            case Look():
+                return group_now(self._context)
+            case LookClosely(replica_ids):
+                asked = {replica_id: self._addresses[replica_id] for replica_id in replica_ids}
+                answers = replica_remoting.replica_statuses(cluster, list(asked.values()))
+                return {replica_id: answers[address].status for replica_id, address in asked.items()}
+            case Pause(pause_s, until_s):
+                time.sleep(pause_s)
+                return time.monotonic() - self._asked_at_s < until_s
+            case order.Transfer(leader_id, target_id):
+                self._asked_at_s = time.monotonic()
+                address = self._addresses[leader_id]
+                return replica_remoting.replica_transfer(cluster, address, group=name, target=target_id)
+            case order.ChangeMembers(leader_id, change, replica_id):
+                new = self._addresses[replica_id] if change == "addObserver" and replica_id is not None else None
+                return replica_remoting.replica_members(
+                    cluster,
+                    self._addresses[leader_id],
+                    group=name,
+                    change=change,
+                    replica_id=replica_id,
+                    replica_address=new,
                 )
-            )
-        time.sleep(_POLL_S)
-    raise StepNotReady(say("Replica %(target)s does not lead yet.", target=target))
 
-
-def _change(
-    context: StepContext, leader: ReplicaView, change: str, replica_id: int | None, address: str | None = None
-) -> None:
-    """Ask the leader for one change; raises StepNotReady with its words when it refuses."""
-    addresses = {row.broker_id: row.address for row in _replicas(context)}
-    answer = replica_remoting.replica_members(
-        context.cluster,
-        addresses[leader.replica_id],
-        group=_group(context),
-        change=change,
-        replica_id=replica_id,
-        replica_address=address,
-    )
-    if answer.status is None:
-        raise StepNotReady(
-            say("Replica %(replica_id)s answered: %(error)s", replica_id=leader.replica_id, error=answer.error),
-            delay_s=0.2,
-        )
-
-
-def _confirmed(electorate: Electorate) -> None:
-    if electorate.change_pending:
-        raise StepNotReady(say("A majority has not confirmed the last change of the voters yet."), delay_s=0.2)
+    @cached_property
+    def _addresses(self) -> dict[int, str]:
+        return {row.broker_id: row.address for row in _replicas(self._context)}
 
 
 def elected_note(context: StepContext, failover: Failover, target: int, epoch: int) -> None:
@@ -386,6 +304,10 @@ def _replicas(context: StepContext) -> list[Replica]:
         for replica in cluster_replicas(context.cluster)
         if replica.group.name == _group(context) and replica.port is not None
     ]
+
+
+def _ids(context: StepContext, which: str) -> list[int]:
+    return [row.broker_id for row in _rows(context, which)]
 
 
 def _rows(context: StepContext, which: str) -> list[Replica]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controlplane.clusters.models import ClusterMode, FlushType
-from controlplane.clusters.services import GROUPS_MAX, REPLICAS_MAX, VOTERS
+from controlplane.clusters.sizes import GROUPS_MAX, REPLICAS_MAX, VOTERS
 from controlplane.common.sentences import say, say_all, say_count
 from controlplane.failover.membership.plan import PlannedStep
 from controlplane.failover.membership.verdict import keeps_up

@@ -3,7 +3,7 @@
 from rest_framework import serializers
 
 from controlplane.clusters.models import ClusterMode
-from controlplane.clusters.services import VOTERS
+from controlplane.clusters.sizes import VOTERS
 from controlplane.common.strictness import DryRunShape, Shape
 from controlplane.failover.membership.serializers import PlannedStepSerializer
 

@@ -1,5 +1,5 @@
-"""What the steps of a promotion decide, by a group's samples and the answers to its fence. Pure, without Django: the steps
-(steps.py) and the simulation (tests/sim/control_plane.py) both go by it. What is clean says highwater/promotion.py.
+"""What the steps of a promotion decide, by a group's samples and the answers to its fence. Pure, without Django: the order
+of the steps (order.py) goes by it. What is clean says highwater/promotion.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -13,7 +13,7 @@ from typing import Any
 
 from controlplane.clusters.replica_answer import Answer
 from controlplane.common.sentences import from_sdk, say
-from controlplane.failover.orders import Result
+from controlplane.failover.orders import Look, LookClosely, Pause, Result
 from controlplane.failover.promotion.fencing import (
     decision_after_fence,
     has_promised_newer,
@@ -51,26 +51,6 @@ class Promotion:
     ballot: Ballot | None = None
     decided_id: int | None = None
     because: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Ask every replica, and note what they say. Answered by a GroupView."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookClosely:
-    """Ask these only, and note nothing. Answered by the ReplicaStatus of each, None of one that does not answer."""
-
-    replica_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait for a moment. Answered by whether less than `until_s` have passed since sends were held."""
-
-    pause_s: float
-    until_s: float
 
 
 @dataclass(frozen=True, slots=True)

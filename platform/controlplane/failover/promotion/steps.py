@@ -21,7 +21,7 @@ from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import bounded, from_sdk, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
-from controlplane.failover.orders import Result, carried_out
+from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.order import TRY_AGAIN
@@ -220,7 +220,8 @@ def present_failover(context: StepContext) -> Failover:
     return found.latest("created_at")
 
 
-def _view(context: StepContext) -> GroupView:
+def group_now(context: StepContext) -> GroupView:
+    """Ask every replica of the operation's group, and note what they say."""
     name = str(context.operation.metadata["group"])
     view = group_sample(context.cluster, name, context.driver)
     if view is None:
@@ -275,13 +276,13 @@ class _Execution:
         """Return what the order wants to know."""
         context, failover = self._context, self._failover
         match request:
-            case order.Look():
-                return _view(context)
-            case order.LookClosely(replica_ids):
+            case Look():
+                return group_now(context)
+            case LookClosely(replica_ids):
                 asked = {replica_id: self._addresses[replica_id] for replica_id in replica_ids}
                 answers = replica_remoting.replica_statuses(context.cluster, list(asked.values()))
                 return {replica_id: answers[address].status for replica_id, address in asked.items()}
-            case order.Pause(pause_s, until_s):
+            case Pause(pause_s, until_s):
                 time.sleep(pause_s)
                 return time.monotonic() - self._held_at_s < until_s
             case order.Reserve(promotion, view):

@@ -1,0 +1,196 @@
+"""The order of a growth and of a removal in a group that elects its leader: whom to ask for what, and what comes next. Pure,
+without Django's rows, sockets or a clock.
+
+Each step is an order (../orders.py): the Celery steps (steps.py) carry its requests out by remoting, the simulation
+(tests/sim/mode_operator.py) those of a growth on its network. The group's log decides who counts and who leads; a step asks
+the leader for one thing, unless that is so already, and looks until a majority has confirmed it.
+"""
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.clusters.replica_answer import Answer
+from controlplane.common.sentences import say
+from controlplane.failover.membership.plan import successor
+from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
+from controlplane.failover.orders import Look, LookClosely, Pause, Result
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView
+from controlplane.provisioning.errors import StepNotReady
+from mqwire.bodies import ReplicaStatus
+
+# A leader gives a transfer up after 1.5 s and goes on; an election of another takes three at most.
+TRANSFER_S = 6.0
+_TRANSFER_POLL_S = 0.02
+_MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMembers:
+    """Ask the leader for one change of who counts: addObserver, addVoter, removeVoter or prefer. Answered by an Answer."""
+
+    leader_id: int
+    change: str
+    replica_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Ask the leader to hand its role over. Answered by an Answer: begun, not done."""
+
+    leader_id: int
+    target_id: int
+
+
+Request = Look | LookClosely | Pause | ChangeMembers | Transfer
+Order = Generator[Request, Any, Result]
+
+
+def look(*, sends: bool = True) -> Order[tuple[GroupView, ReplicaView, Electorate]]:
+    """Return the group, its leader and who counts. Raises StepNotReady without a leader, and, with `sends`, while that one can
+    confirm nothing.
+    """
+    view: GroupView = yield Look()
+    leader = view.master
+    if leader is None:
+        raise StepNotReady(say("%(name)s has no leader right now.", name=view.name))
+    if sends and leader.accepts_sends is False:
+        raise StepNotReady(
+            say(
+                "Replica %(replica_id)s leads, but can confirm nothing: %(refusal)s.",
+                replica_id=leader.replica_id,
+                refusal=leader.refusal,
+            )
+        )
+    return view, leader, electorate_of(view)
+
+
+def observe(adding: Collection[int]) -> Order[None]:
+    """Name the new replicas to the leader, and wait until each pulls."""
+    view, leader, electorate = yield from look()
+    for replica_id in adding:
+        if replica_id in electorate.voters:
+            continue
+        replica = view.replica(replica_id)
+        if replica is None or replica.in_sync is None:
+            yield from _changed(leader, "addObserver", replica_id)
+            raise StepNotReady(say("Replica %(broker_id)s does not pull from the leader yet.", broker_id=replica_id))
+
+
+def catch_up(adding: Collection[int]) -> Order[None]:
+    """Wait until the new replicas hold what the leader holds."""
+    view, _, electorate = yield from look()
+    for replica_id in adding:
+        replica = view.replica(replica_id)
+        if replica_id in electorate.voters or (replica is not None and keeps_up(replica)):
+            continue
+        behind = None if replica is None else replica.gap_bytes
+        words = (
+            say("It does not pull just now.")
+            if behind is None
+            else say("It is %(behind)s MiB behind.", behind=f"{behind / _MEBIBYTE:.1f}")
+        )
+        raise StepNotReady(
+            say("Replica %(broker_id)s has not caught up yet. %(words)s", broker_id=replica_id, words=words),
+            delay_s=1.0,
+        )
+
+
+def make_voters(adding: Collection[int]) -> Order[None]:
+    """Make the new replicas voters, one after the other: each change waits for the one before it."""
+    _, leader, electorate = yield from look()
+    require_confirmed(electorate)
+    for replica_id in adding:
+        if replica_id not in electorate.voters:
+            yield from _changed(leader, "addVoter", replica_id)
+            raise StepNotReady(
+                say("A majority has not confirmed replica %(broker_id)s as a voter yet.", broker_id=replica_id),
+                delay_s=0.2,
+            )
+
+
+def take_votes(removing: Sequence[int]) -> Order[None]:
+    """Take the votes of those that go, one after the other; the leader hands its role over first."""
+    view, leader, electorate = yield from look()
+    require_confirmed(electorate)
+    for replica_id in removing:
+        if replica_id not in electorate.voters:
+            continue
+        if replica_id == leader.replica_id:
+            target_id = successor(view, electorate, removing)
+            if target_id is None:
+                raise StepNotReady(
+                    say(
+                        "Replica %(replica_id)s is the leader, and no remaining voter has caught up yet.",
+                        replica_id=replica_id,
+                    ),
+                    delay_s=1.0,
+                )
+            yield from asked_to_hand_over(leader, target_id)
+            yield from handed_over(leader, target_id)
+            raise StepNotReady(say("Replica %(target)s leads now.", target=target_id), delay_s=0.2)
+        yield from _changed(leader, "removeVoter", replica_id)
+        raise StepNotReady(
+            say("A majority has not confirmed that replica %(replica_id)s counts no more.", replica_id=replica_id),
+            delay_s=0.2,
+        )
+
+
+def prefer(wanted_id: int | None) -> Order[None]:
+    """Have it written into the log whom the group wants as its leader."""
+    _, leader, electorate = yield from look()
+    if electorate.preferred_leader != wanted_id:
+        yield from _changed(leader, "prefer", wanted_id)
+        raise StepNotReady(say("A majority has not confirmed it yet."), delay_s=0.2)
+    require_confirmed(electorate)
+
+
+def asked_to_hand_over(leader: ReplicaView, target_id: int) -> Order[None]:
+    """Ask the leader for the transfer."""
+    answer: Answer = yield Transfer(leader.replica_id, target_id)
+    if answer.status is None:
+        raise StepNotReady(
+            say(
+                "Replica %(replica_id)s did not hand its role over: %(error)s",
+                replica_id=leader.replica_id,
+                error=answer.error,
+            )
+        )
+
+
+def handed_over(leader: ReplicaView, target_id: int) -> Order[ReplicaStatus]:
+    """Look closely until the target leads, and return what it says; StepNotReady when the leader goes on. It waits within
+    itself: each moment of it is outage.
+    """
+    time_is_left = True
+    while time_is_left:
+        answers: Mapping[int, ReplicaStatus | None] = yield LookClosely((leader.replica_id, target_id))
+        status, old = answers[target_id], answers[leader.replica_id]
+        if status is not None and status.role == "master" and status.epoch > (leader.epoch or 0):
+            return status
+        if old is not None and old.role == "master" and old.quorum is not None and old.quorum.transferring_to is None:
+            raise StepNotReady(
+                say(
+                    "Replica %(target)s did not take over in time: replica %(replica_id)s goes on.",
+                    target=target_id,
+                    replica_id=leader.replica_id,
+                )
+            )
+        time_is_left = yield Pause(_TRANSFER_POLL_S, TRANSFER_S)
+    raise StepNotReady(say("Replica %(target)s does not lead yet.", target=target_id))
+
+
+def require_confirmed(electorate: Electorate) -> None:
+    """Raise StepNotReady while the last change of the voters is not in force for good."""
+    if electorate.change_pending:
+        raise StepNotReady(say("A majority has not confirmed the last change of the voters yet."), delay_s=0.2)
+
+
+def _changed(leader: ReplicaView, change: str, replica_id: int | None) -> Order[None]:
+    """Ask the leader for one change; raises StepNotReady with its words when it refuses."""
+    answer: Answer = yield ChangeMembers(leader.replica_id, change, replica_id)
+    if answer.status is None:
+        raise StepNotReady(
+            say("Replica %(replica_id)s answered: %(error)s", replica_id=leader.replica_id, error=answer.error),
+            delay_s=0.2,
+        )

@@ -1,0 +1,140 @@
+"""The order of a promotion, request by request: no rows, no sockets. That the Celery steps carry it out is tested beside this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from controlplane.clusters.replica_answer import Answer
+from controlplane.failover.orders import Look, carried_out
+from controlplane.failover.promotion import order
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView
+from controlplane.provisioning.errors import StepNotReady
+from highwater.promotion import Ballot
+from mqwire.bodies import ReplicaStatus
+from tests.failover.views import NOW, slave_view
+
+ASKED_FOR = order.Promotion(
+    candidate_id=1, old_master_id=0, begun_at=NOW, may_lose=False, drains=False, ballot=Ballot(4, 5)
+)
+
+
+class Surroundings:
+    """Three replicas, of which the first led and is gone; the others promise what they are asked for, if nothing newer."""
+
+    def __init__(self, promotion: order.Promotion) -> None:
+        self.promotion = promotion
+        self.slaves = {one: slave_view(one, promotable=True) for one in (1, 2)}
+        self.requests: list[object] = []
+        self.silent: set[int] = set()
+
+    def carry_out(self, request: order.Request) -> object:
+        """As the Celery steps and the simulation do."""
+        self.requests.append(request)
+        match request:
+            case Look():
+                return self._view()
+            case order.Reserve(promotion, _):
+                highest = max(one.epoch or 0 for one in self.slaves.values())
+                ballot = Ballot(highest + 1, highest + 2)
+                self.promotion = replace(promotion, ballot=ballot, decided_id=None)
+                return self.promotion
+            case order.Fence(replica_ids, epoch):
+                return order.FenceAnswers(NOW.timestamp(), self._fenced(replica_ids, epoch))
+            case order.Decide(promotion, candidate_id, fenced):
+                self.promotion = replace(promotion, candidate_id=candidate_id, decided_id=fenced.decision.leader_id)
+                return self.promotion
+            case order.Promote(replica_id):
+                return Answer(status=_status(self.slaves[replica_id]))
+        return None
+
+    def kinds(self) -> list[str]:
+        return [type(request).__name__ for request in self.requests]
+
+    def _view(self) -> GroupView:
+        gone = ReplicaView(replica_id=0, sampled_at=NOW, last_seen_at=NOW, unreachable_since=NOW)
+        replicas = (gone, *self.slaves.values())
+        return GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas, leader_id=0)
+
+    def _fenced(self, replica_ids: tuple[int, ...], epoch: int) -> Mapping[int, Answer]:
+        answers = {one: Answer(error="connection refused") for one in replica_ids}
+        for one in self.slaves.keys() - self.silent:
+            if (self.slaves[one].epoch or 0) <= epoch:
+                self.slaves[one] = replace(self.slaves[one], epoch=epoch)
+                answers[one] = Answer(status=_status(self.slaves[one]))
+        return answers
+
+
+def _status(view: ReplicaView) -> ReplicaStatus:
+    return ReplicaStatus(
+        cluster="c",
+        group="broker-a",
+        replica_id=view.replica_id,
+        advertised_broker_id=view.replica_id,
+        address=f"r{view.replica_id}",
+        role="slave",
+        mode="sync",
+        epoch=view.epoch or 0,
+        log_epoch=view.log_epoch or 0,
+        epoch_map=[(1, 0)],
+        min_offset=0,
+        end_offset=view.end_offset or 0,
+        durable_offset=view.end_offset or 0,
+        held_offset=view.held_offset or 0,
+        confirm_offset=view.end_offset or 0,
+        flush_disk_type="SYNC_FLUSH",
+        in_sync_replicas=2,
+        min_in_sync_replicas=1,
+        in_sync=[],
+        accepts_sends=False,
+        promotable=True,
+    )
+
+
+def test_who_may_lead_unseen_is_stopped_after_the_fence_and_before_anything_is_decided() -> None:
+    around = Surroundings(ASKED_FOR)
+    carried_out(order.fence(ASKED_FOR), around.carry_out)
+    assert around.kinds() == ["Look", "Fence", "Stop", "NoteSendsStopped", "Look", "Decide"]
+    assert order.Stop(0) in around.requests
+    assert around.promotion.decided_id == 1
+
+
+def test_a_fence_that_is_run_again_asks_for_nothing_that_was_decided() -> None:
+    around = Surroundings(ASKED_FOR)
+    carried_out(order.fence(ASKED_FOR), around.carry_out)
+    around.requests.clear()
+    carried_out(order.fence(around.promotion), around.carry_out)
+    assert around.kinds() == ["Look"]
+
+
+def test_a_fence_whose_worker_dies_before_the_decision_is_asked_again_whole() -> None:
+    around = Surroundings(ASKED_FOR)
+    cut_off = order.fence(ASKED_FOR)
+    around.carry_out(next(cut_off))
+    around.carry_out(cut_off.send(around._view()))
+    cut_off.close()
+    carried_out(order.fence(around.promotion), around.carry_out)
+    assert around.promotion.decided_id == 1
+
+
+def test_a_leader_after_a_second_fence_begins_with_those_in_sync_that_promised_this_one() -> None:
+    """The view from before that fence knows of no promise: the new leader would have begun alone."""
+    around = Surroundings(replace(ASKED_FOR, decided_id=1))
+    around.slaves = {one: replace(view, epoch=7) for one, view in around.slaves.items()}
+    carried_out(order.promote(around.promotion), around.carry_out)
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert (promoted.ballot.fence, promoted.in_sync) == (8, (1, 2))
+
+
+def test_a_former_leader_that_says_nothing_is_asked_again_to_take_its_role_back() -> None:
+    gives_back = replace(ASKED_FOR, decided_id=0)
+
+    def silent(request: order.Request) -> object:
+        return Answer(error="timed out") if isinstance(request, order.Promote) else around.carry_out(request)
+
+    around = Surroundings(gives_back)
+    with pytest.raises(StepNotReady, match="Replica 0 does not lead again yet"):
+        carried_out(order.fence(gives_back), silent)
+    assert "LetGo" not in around.kinds()

@@ -50,7 +50,7 @@ _NAMES = {
 # What people and programs of the tests' world have said, the names of what they have, and fields as the API has them.
 _TYPED = (
     r"acme|Acme Trading|Acme|orders|payments|billing|staging|broker-a|script|upkeep|default|EUR|What payments are for"
-    r"|checkout service|sharding key"
+    r"|checkout service|sharding key|Prometheus|Grafana"
     r"|Port 20017 is in use by another program\.|Stop that program, then retry\."
     r"|visible.from|withholds|card\.number|\[masked\]|\btrue\b"
     r"|\b(?:credentials|manage|messages|read)\b|\b(?:admin|part|pattern|property|row|topic)\b|\b(?:ci|developer|email|id|name|operator|public|role|scopes|viewer)\b"

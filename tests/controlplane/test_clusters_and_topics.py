@@ -321,6 +321,14 @@ def _all_healthy_at(time: datetime) -> None:
         model.objects.update(health=Health.HEALTHY, sampled_at=time, health_since=time)
 
 
+def test_a_daemon_is_not_said_to_have_answered_for_longer_than_its_process_lives(world: World) -> None:
+    now = timezone.now()
+    _all_healthy_at(now)
+    NameServer.objects.update(health_since=now - timedelta(hours=1), process_started_at=now - timedelta(minutes=9))
+    Replica.objects.update(health_since=now - timedelta(hours=1), process_started_at=now - timedelta(minutes=8))
+    assert cluster_health(Cluster.objects.get(pk=world.cluster.pk)).since == now - timedelta(minutes=8)
+
+
 def test_a_cluster_is_down_when_one_daemon_is(world: World) -> None:
     _all_healthy_at(timezone.now())
     assert cluster_health(world.cluster).status == Health.HEALTHY

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
+import yaml
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -58,8 +61,21 @@ def test_a_token_that_may_only_read_is_enough(
 
 
 def test_the_dashboard_asks_only_for_metrics_that_exist() -> None:
-    dashboard = json.loads((REPOSITORY / "deploy" / "grafana" / "highwater.json").read_text("utf-8"))
+    dashboard = json.loads((REPOSITORY / "web" / "static" / "grafana" / "highwater.json").read_text("utf-8"))
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     assert asked
     for expression in asked:
         assert any(name in expression for name in METRICS), expression
+
+
+def test_the_page_of_channels_has_the_configuration_that_scrapes_this_tenant(
+    world: World, api: Callable[..., Json]
+) -> None:
+    page = api(world.alice).get("/t/acme/alerts/channels/").content.decode()
+    (text,) = re.findall(r'<code id="scrape-config">(.*?)</code>', page, re.DOTALL)
+    (job,) = yaml.safe_load(html.unescape(text))["scrape_configs"]
+    assert (job["metrics_path"], job["scheme"], job["static_configs"]) == (
+        METRICS_PATH,
+        "http",
+        [{"targets": ["testserver"]}],
+    )

@@ -201,5 +201,7 @@ def cluster_health(cluster: Cluster) -> ClusterHealth:
         return ClusterHealth(Health.DOWN, [process.health_message for process in down], since, sampled_at)
     if any(process.health == Health.UNKNOWN for process in processes):
         return ClusterHealth(Health.UNKNOWN, [], None, sampled_at)
-    since = max((process.health_since for process in processes if process.health_since is not None), default=None)
+    # Where the platform was away, too, no sample saw the restart.
+    moments = [moment for process in processes for moment in (process.health_since, process.process_started_at)]
+    since = max((moment for moment in moments if moment is not None), default=None)
     return ClusterHealth(Health.HEALTHY, [], since, sampled_at)

@@ -38,6 +38,18 @@ def channel_words(channel: AlertChannel) -> str:
     return EMAIL_NAME if channel.name == EMAIL_NAME else channel.name
 
 
+# As Prometheus reads it; the token lies in a file beside it.
+_SCRAPE_CONFIG = """\
+scrape_configs:
+  - job_name: highwater
+    scrape_interval: 30s
+    scheme: {scheme}
+    metrics_path: {path}
+    authorization: {{credentials_file: highwater.token}}
+    static_configs: [{{targets: ["{host}"]}}]
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
     """A channel with the host that it leads to."""
@@ -107,6 +119,9 @@ def channels_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "deliveries": [DeliveryRow(delivery) for delivery in rows.object_list],
         "can_manage": actor_can(request.user, "alert.manage", tenant),
         "curl": command,
+        "scrape_config": _SCRAPE_CONFIG.format(
+            scheme=request.scheme, path=f"{tenant.path}metrics/", host=request.get_host()
+        ),
         "curl_log": act_of("GET", f"{tenant.path}alert-deliveries/"),
     }
     page = tenant_render(

@@ -14,14 +14,14 @@ from controlplane.tenants.api_base import TenantApi
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import PERMISSIONS, role_allows
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.test_api_access import ROWS, TENANT, Row, _address
+from tests.controlplane.test_api_access import ROWS, TENANT, Row, filled, values
 from tests.controlplane.world import Json, World
 
 
 def routes(world: World, prefix: str | tuple[str, ...]) -> list[tuple[Row, str]]:
     """The rows of routes that begin so, each with an address. All are made at once: each pattern names the same rows."""
     rows = [row for row in ROWS if row.pattern.startswith(prefix)]
-    addresses = _address(world, "\n".join(row.pattern for row in rows)).removeprefix("/api/v1/").split("\n")
+    addresses = filled("\n".join(row.pattern for row in rows), values(world)).removeprefix("/api/v1/").split("\n")
     return [(row, f"/api/v1/{address}") for row, address in zip(rows, addresses, strict=True)]
 
 

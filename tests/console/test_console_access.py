@@ -28,7 +28,7 @@ from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.masking_rules import masking_rule_create
 from controlplane.topics.models import Topic
-from tests.console.world import World, make_cluster, make_operation, make_topic
+from tests.console.world import World, make_cluster, make_operation, make_schema, make_topic
 from tests.controlplane.billing_world import make_plan, use
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, alert_of, dead_letter_replay, diverged_resend, offset_reset
@@ -36,7 +36,7 @@ from tests.controlplane.world import SYSTEM, alert_of, dead_letter_replay, diver
 
 def addresses(world: World) -> list[str]:
     """Every kind of address below /t/<tenant>/, with ids that exist."""
-    make_topic(world.cluster, "payments")
+    make_schema(make_topic(world.cluster, "payments"))
     access_key = world.cluster.credentials.get(is_control=False).access_key
     operation = make_operation(make_cluster(world.tenant, "staging", ClusterState.FAILED), OperationState.FAILED, 2)
     token = api_token_issue(actor=world.alice, tenant=world.tenant, name="script").token
@@ -184,6 +184,8 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/topics/payments/delete/",
             "clusters/orders/topics/payments/queues/",
             "clusters/orders/topics/payments/route/",
+            "clusters/orders/topics/payments/schema/",
+            "clusters/orders/topics/payments/schema/delete/",
             "clusters/orders/topics/payments/send/",
             "clusters/orders/topics/payments/messages/",
             "clusters/orders/topics/payments/messages/search/",

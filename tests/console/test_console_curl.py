@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from django.core.files.base import ContentFile
 from django.db import transaction
 from django.test import Client
 from django.utils import timezone
@@ -216,6 +217,12 @@ FORMS = [
         "clusters/orders/topics/payments/send/",
         {"body": "grüße", "keys": "k-1 k-2", "properties": "colour=blue"},
         {"body": "grüße", "keys": ["k-1", "k-2"], "properties": {"colour": "blue"}},
+    ),
+    Typed(
+        "topic_schema.html curl-schema",
+        "clusters/orders/topics/payments/schema/",
+        {"message": "shop.Refund", "descriptor_set": ContentFile(b"a set", "schema.pb")},
+        {"message": "shop.Refund", "descriptor_set": "YSBzZXQ="},
     ),
     Typed(
         "tenant_settings.html curl-tenant",

@@ -45,7 +45,7 @@ _NAMES = {
     "mode", "mqadmin", "multi", "NameServer", "Node", "NORMAL", "npm", "Observer", "offsetMsgId", "OpenAPI", "Parquet", "PDF",
     "POST", "Python", "Remoting", "REST", "RocketMQ", "RPO", "RTO", "SecretKey", "Shell", "single", "Slack", "sync", "Tag", "TLS",
     "URL", "UTC", "Webhook", "ali-ons", "rocketmq-client-go", "rocketmq-client-nodejs", "GiB", "highwater", "JSON", "KEYS",
-    "TAGS",
+    "TAGS", "Debian", "KiB", "protoc", "Protobuf", "Schema", "Ubuntu",
 }  # fmt: skip
 # What people and programs of the tests' world have said, the names of what they have, and fields as the API has them.
 _TYPED = (

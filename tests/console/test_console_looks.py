@@ -46,7 +46,7 @@ from highwater.diverged import Fate
 from highwater.trace_story import TracedDelivery, TracedSend, TracedTransaction, TraceStory
 from highwater.whereabouts import GroupStanding, IdReading, SearchFacts, Standing, why_not_found
 from tests.console.browser import LogIn, look_at
-from tests.console.world import World, make_cluster, make_operation, make_topic
+from tests.console.world import World, make_cluster, make_operation, make_schema, make_topic
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.route_twin import RouteTwin
 from tests.controlplane.test_hosts import host_usage, usage
@@ -80,6 +80,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("topic new", "/t/acme/clusters/orders/new-topic/"),
         ("topic unreachable", "/t/acme/clusters/orders/topics/payments/"),
         ("topic change", "/t/acme/clusters/orders/topics/payments/change/"),
+        ("topic schema", "/t/acme/clusters/orders/topics/payments/schema/"),
         ("topic delete", "/t/acme/clusters/orders/topics/payments/delete/"),
         ("members", "/t/acme/members/"),
         ("invitation", "{invitation}"),
@@ -104,7 +105,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
 def test_a_page_of_a_tenant_looks_right(
     page: Page, live_server: LiveServer, world: World, log_in: LogIn, name: str, path: str
 ) -> None:
-    make_topic(world.cluster, "payments")
+    make_schema(make_topic(world.cluster, "payments"))
     make_topic(world.cluster, "a-topic-with-a-rather-long-name-that-somebody-liked_2026", TopicState.FAILED)
     make_cluster(world.tenant, "staging", ClusterState.PROVISIONING)
     make_cluster(world.tenant, "broken", ClusterState.FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -27,8 +28,9 @@ from controlplane.clusters.models import (
     StepState,
 )
 from controlplane.clusters.workflows import WORKFLOWS
+from controlplane.common.schema import EXAMPLES
 from controlplane.tenants.models import Membership, Role, Tenant
-from controlplane.topics.models import Topic, TopicState
+from controlplane.topics.models import Topic, TopicSchema, TopicState
 
 PASSWORD = "a-long-enough-password"
 SCREENSHOTS = Path(settings.ROOT_DIR) / ".local" / "screenshots"
@@ -133,3 +135,14 @@ def make_operation(cluster: Cluster, state: OperationState, done: int) -> Operat
 
 def make_topic(cluster: Cluster, name: str, state: TopicState = TopicState.ACTIVE) -> Topic:
     return Topic.objects.create(cluster=cluster, name=name, state=state, description=f"What {name} are for")
+
+
+def make_schema(topic: Topic) -> TopicSchema:
+    """The schema of the API's example: `message Order { string id = 1; int64 cents = 2; }` of the package `shop`."""
+    example = EXAMPLES["TopicSchemaSetRequest"]
+    return TopicSchema.objects.create(
+        topic=topic,
+        descriptor_set=base64.b64decode(example["descriptor_set"]),
+        message=example["message"],
+        made_by="alice@example.com",
+    )

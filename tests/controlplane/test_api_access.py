@@ -15,6 +15,7 @@ from controlplane.billing.models import Plan, Usage
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import Operation, OperationState, OperationType
 from controlplane.clusters.selectors import credential_list
+from controlplane.common.schema import EXAMPLES
 from controlplane.consumers.models import DeadLetterReplay
 from controlplane.failover.models import DivergedResend, Drill, Failover, FailoverKind
 from controlplane.insight.models import JobRunState
@@ -22,7 +23,7 @@ from controlplane.status.models import Incident, Maintenance
 from controlplane.tenants.invitation_services import invitation_create
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
-from controlplane.topics.models import MaskingRule, Topic, TopicState
+from controlplane.topics.models import MaskingRule, Topic, TopicSchema, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
 from tests.controlplane.world import SYSTEM, Json, World, alert_of, dead_letter_replay, diverged_resend, offset_reset
 
@@ -212,6 +213,9 @@ ROWS = [
     Row(TOPIC, "PATCH", 503, 503, body={"description": "What was sold"}),
     Row(TOPIC, "DELETE", 503, 403),
     Row(f"{TOPIC}route/", "GET", 503, 503),
+    Row(f"{TOPIC}schema/", "GET", 200, 200),
+    Row(f"{TOPIC}schema/", "PUT", 200, 200, body=EXAMPLES["TopicSchemaSetRequest"]),
+    Row(f"{TOPIC}schema/", "DELETE", 204, 204),
     Row(f"{TOPIC}messages/", "GET", 503, 503),
     Row(f"{TOPIC}messages/search/", "GET", 400, 400),  # it asks for a key
     Row(f"{TOPIC}messages/tail/", "GET", 503, 503),
@@ -284,7 +288,10 @@ def filled(pattern: str, values: Mapping[str, str]) -> str:
 def values(world: World) -> dict[str, str]:
     """What leads to something that there is, for each part of a pattern. Makes it; call it once."""
     token = api_token_issue(actor=SYSTEM, tenant=world.acme, name="row").token
-    Topic.objects.get_or_create(cluster=world.cluster, name="invoices", state=TopicState.ACTIVE)
+    topic, _ = Topic.objects.get_or_create(cluster=world.cluster, name="invoices", state=TopicState.ACTIVE)
+    TopicSchema.objects.get_or_create(
+        topic=topic, descriptor_set=b"", message="shop.Order", made_by="alice@example.com"
+    )
     operation = Operation.objects.create(
         tenant=world.acme,
         cluster=world.cluster,

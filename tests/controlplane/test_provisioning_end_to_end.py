@@ -134,6 +134,7 @@ def test_a_program_sends_with_the_tenants_credential_and_the_api_browses_it(clus
         "shown_bytes": len("Größe: 漢字".encode()),
         "truncated": False,
         "masking": "none",
+        "note": "",
     }
     assert (found[0]["tags"], found[0]["keys"]) == ("paid", ["i-1"])
 

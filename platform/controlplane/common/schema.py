@@ -112,6 +112,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "SubscriptionSetRequest": {"tenant": "acme", "plan": "standard", "valid_from": "2027-01-01T00:00:00Z"},
     "PatchedMembershipUpdateRequest": {"role": "developer"},
     "TopicCreateRequest": {"name": "payments", "read_queue_nums": 8, "write_queue_nums": 8, "message_type": "NORMAL"},
+    # `message Order { string id = 1; int64 cents = 2; }` of the package `shop`.
+    "TopicSchemaSetRequest": {
+        "message": "shop.Order",
+        "descriptor_set": "Cj8KC29yZGVyLnByb3RvEgRzaG9wIiIKBU9yZGVyEgoKAmlkGAEgASgJEg0KBWNlbnRzGAIgASgDYgZwcm90bzM=",
+    },
     "TestMessageRequest": {"body": "hello", "tags": "greeting", "keys": ["order-1"], "properties": {"colour": "blue"}},
     "ResendRequest": {"body": "hello again", "tags": "corrected"},
 }

@@ -49,6 +49,7 @@ from controlplane.console.views import (
     tenant_settings,
     tokens,
     topic_route,
+    topic_schema,
     topics,
     usage,
 )
@@ -62,6 +63,8 @@ _topic: list[URLPattern | URLResolver] = [
     path("delete/", topics.topic_delete_page, name="topic-delete"),
     path("queues/", topics.topic_queues, name="topic-queues"),
     path("route/", topic_route.topic_route, name="topic-route"),
+    path("schema/", topic_schema.topic_schema_page, name="topic-schema"),
+    path("schema/delete/", topic_schema.topic_schema_delete, name="topic-schema-delete"),
     path("send/", messages.message_send_page, name="message-send"),
     path("messages/", messages.message_list, name="message-list"),
     path("messages/tail/", message_tail.message_tail_page, name="message-tail"),

@@ -81,10 +81,11 @@ def dead_letters(
     limit: int = 50,
     body_limit_bytes: int = 200,
     limit_max: int = BROWSE_MAX,
+    decodes: bool = True,
 ) -> DeadLetters:
     """Return the group's newest dead letters. Raises NotAllowed, Conflict, BrokerRefused, BrokerUnreachable."""
     actor_require(actor, "message.browse", cluster.tenant)
-    sight = sight_of(actor, cluster.tenant)
+    sight = sight_of(actor, cluster, decodes=decodes)
     with cluster_admin(cluster) as admin:
         queues = dead_letter_queues(admin, group)
 
@@ -115,6 +116,7 @@ def dead_letters_export(*, actor: Actor, cluster: Cluster, group: str, as_csv: b
         limit=EXPORT_MAX,
         body_limit_bytes=BODY_SHOWN_MAX_BYTES,
         limit_max=EXPORT_MAX,
+        decodes=False,
     )
     audit_event_record(
         actor=actor,

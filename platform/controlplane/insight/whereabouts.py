@@ -97,7 +97,7 @@ def message_whereabouts(
         Sought(text).check()
     except InvalidInput as error:
         raise InvalidInput.for_field("q", error.errors[0].message, error.errors[0].code) from None
-    sight = sight_of(actor, cluster.tenant)
+    sight = sight_of(actor, cluster)
     replicas = list(
         Replica.objects.filter(group__cluster=cluster, port__isnull=False).select_related("group", "sample")
     )

@@ -108,7 +108,9 @@ class MessageListApi(ClusterApi):
         query = BrowseQuerySerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
         found = topic_get(self.cluster, topic)
-        page = messages_browse(actor=self.actor, topic=found, **query.validated_data)
+        values = dict(query.validated_data)
+        values["body_as"] = BodyForm(values["body_as"])
+        page = messages_browse(actor=self.actor, topic=found, **values)
         results = MessageSerializer(page.messages, many=True).data
         return Response({"results": results, "complete": page.complete})
 

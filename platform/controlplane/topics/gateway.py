@@ -184,21 +184,30 @@ class BrowsedPage:
 
 
 def messages_browse(
-    *, actor: Actor, topic: Topic, limit: int = 20, body_limit_bytes: int = 4096, since: datetime | None = None
+    *,
+    actor: Actor,
+    topic: Topic,
+    limit: int = 20,
+    body_limit_bytes: int = 4096,
+    since: datetime | None = None,
+    body_as: BodyForm = BodyForm.AUTO,
 ) -> BrowsedPage:
     """Return the newest messages of all queues, or the first that were stored at `since` or later; at most `limit` (<= 100).
+
+    A body that is not of the wanted form is shown as AUTO shows it.
 
     Reading moves no consumer's offset, takes at most 5 s and 32 MiB. Raises NotAllowed, Conflict, BrokerRefused,
     BrokerUnreachable.
     """
     actor_require(actor, "message.browse", topic.cluster.tenant)
-    sight = sight_of(actor, topic.cluster.tenant)
+    sight = sight_of(actor, topic.cluster)
     with cluster_admin(topic.cluster) as admin:
         deadline = time.monotonic() + _BROWSE_SECONDS_MAX
 
         def pull(queue: MessageQueue, offset: int, count: int) -> list[ReadMessage]:
             # Kept as they are shown: a body may have 4 MiB, of which a few KiB are looked at.
-            return [ReadMessage.of(message, sight, body_limit_bytes) for message in admin.pull(queue, offset, count)]
+            found = admin.pull(queue, offset, count)
+            return [ReadMessage.of(message, sight, body_limit_bytes, body_as) for message in found]
 
         queues = [(queue.queue, queue.min_offset, queue.max_offset) for queue in admin.topic_stats(topic.name).queues]
         merge = newest_messages
@@ -233,14 +242,14 @@ def message_get(
     """Return the message at one place of one queue, its body as `body_as` says. Reading moves no consumer's offset.
 
     The place, not an offsetMsgId: that holds an address, which a user could make up, and we would connect to it.
-    Raises NotFound when nothing is there (yet, or any more), InvalidInput for a body that is not JSON where that is wanted, and as
-    `messages_browse`.
+    Raises NotFound when nothing is there (yet, or any more), InvalidInput for a body that is not JSON where that is wanted, or
+    that has no schema, and as `messages_browse`.
     """
     message = message_read(
         actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
     )
     try:
-        return browsed_message(message, sight_of(actor, topic.cluster.tenant), body_limit_bytes, body_as)
+        return browsed_message(message, sight_of(actor, topic.cluster), body_limit_bytes, body_as)
     except NotOfThisForm as error:
         raise InvalidInput.for_field("body_as", error.sentence, "not_of_this_form") from error
 
@@ -273,8 +282,10 @@ class ReadMessage:
     shown: BrowsedMessage
 
     @classmethod
-    def of(cls, message: ReceivedMessage, sight: Sight, body_limit_bytes: int) -> "ReadMessage":
-        shown = browsed_message(message, sight, body_limit_bytes)
+    def of(
+        cls, message: ReceivedMessage, sight: Sight, body_limit_bytes: int, body_as: BodyForm = BodyForm.AUTO
+    ) -> "ReadMessage":
+        shown = browsed_where_it_fits(message, sight, body_limit_bytes, body_as)
         return cls(message.store_timestamp_ms, message.queue_offset, len(message.body), shown)
 
 
@@ -295,8 +306,12 @@ def masks_of(message: ReceivedMessage, sight: Sight) -> Masks:
 
     Of a copy in a topic of RocketMQ's own that doesn't tell where it was sent to, all is hidden that is hidden anywhere.
     """
+    return sight.masks_for(_topics_of(message))
+
+
+def _topics_of(message: ReceivedMessage) -> list[str]:
     lies_in, sent_to = message.queue.topic, home_topic(message)
-    return sight.masks_for(one for one in (lies_in, sent_to) if one and not topic_name_is_system(one))
+    return [one for one in (lies_in, sent_to) if one and not topic_name_is_system(one)]
 
 
 def browsed_message(
@@ -311,7 +326,8 @@ def browsed_message(
     if masks.hide_bodies and not sight.may_look_into(len(message.body)):
         body = body_withheld(message.body)
     else:
-        body = body_shown(message.body, body_limit_bytes, body_as, masks)
+        decode = sight.decoder.for_topics(_topics_of(message))
+        body = body_shown(message.body, body_limit_bytes, body_as, masks, decode)
     return BrowsedMessage(
         message_id=message.message_id,
         offset_message_id=message.offset_message_id,
@@ -328,6 +344,16 @@ def browsed_message(
         body=body,
         masked=(*(["body"] if body.masking is not Masking.NONE else []), *sorted(hidden)),
     )
+
+
+def browsed_where_it_fits(
+    message: ReceivedMessage, sight: Sight, body_limit_bytes: int, body_as: BodyForm
+) -> BrowsedMessage:
+    """Return the message as `browsed_message` does, its body as AUTO shows it where it is not of the form."""
+    try:
+        return browsed_message(message, sight, body_limit_bytes, body_as)
+    except NotOfThisForm:
+        return browsed_message(message, sight, body_limit_bytes)
 
 
 def is_findable(message: ReceivedMessage, text: str, sight: Sight) -> bool:

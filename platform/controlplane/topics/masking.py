@@ -13,6 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from controlplane.common.sentences import say
+from controlplane.topics.protobuf_bodies import Decoder
 
 MASK = "[masked]"
 _MASKED = f'"{MASK}"'
@@ -237,10 +238,18 @@ class Masks:
 class Sight:
     """What one reader may see of a cluster's messages, in one answer.
 
-    Bodies are looked into up to `budget_bytes` and `budget_tokens` together; those after it are withheld.
+    Bodies are looked into up to `budget_bytes` and `budget_tokens` together; those after it are withheld. `decoder` knows the
+    topics' schemas.
     """
 
-    def __init__(self, rules: Sequence[Rule], budget_bytes: int = _BYTES_MAX, budget_tokens: int = _TOKENS_MAX) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        budget_bytes: int = _BYTES_MAX,
+        budget_tokens: int = _TOKENS_MAX,
+        decoder: Decoder | None = None,
+    ) -> None:
+        self.decoder = decoder or Decoder()
         self._rules = tuple(rules)
         self._masks: dict[frozenset[str], Masks] = {}
         self._left_bytes = budget_bytes

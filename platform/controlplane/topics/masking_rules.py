@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from controlplane.accounts.actors import Actor, actor_label
+from controlplane.clusters.models import Cluster
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
 from controlplane.common.sentences import say
@@ -15,6 +16,8 @@ from controlplane.tenants.rules import actor_ranks, actor_require, role_require
 from controlplane.tenants.sensitive import factor_require
 from controlplane.topics.masking import NotAPath, Part, Rule, Sight, path_of, property_pattern_check
 from controlplane.topics.models import MaskingRule
+from controlplane.topics.protobuf_bodies import Decoder
+from controlplane.topics.schemas import schemas_of
 
 RULES_MAX = 50
 # Who may read messages at all is at least a developer.
@@ -76,11 +79,16 @@ def masking_rule_delete(*, actor: Actor, rule: MaskingRule) -> None:
         rule.delete()
 
 
-def sight_of(actor: Actor, tenant: Tenant) -> Sight:
-    """Return what the actor may see of the tenant's messages, for one answer. A token sees no more than its person."""
+def sight_of(actor: Actor, cluster: Cluster, *, decodes: bool = True) -> Sight:
+    """Return what the actor may see of the cluster's messages, for one answer. A token sees no more than its person.
+
+    Bodies are decoded by their topics' schemas unless `decodes` says otherwise, as for files, which keep them as they are.
+    """
+    tenant = cluster.tenant
     rules = list(masking_rule_list(tenant))
     ranks = {role: actor_ranks(actor, tenant, role) for role in {one.visible_from for one in rules}}
-    return Sight([_rule(one) for one in rules if not ranks[one.visible_from]])
+    decoder = Decoder(schemas_of(cluster)) if decodes else None
+    return Sight([_rule(one) for one in rules if not ranks[one.visible_from]], decoder=decoder)
 
 
 def _rule(row: MaskingRule) -> Rule:

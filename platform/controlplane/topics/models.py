@@ -1,5 +1,6 @@
 """Topics. A row mirrors what was created on every master of the cluster."""
 
+import hashlib
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -92,6 +93,33 @@ class MessageResend(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.topic} {self.broker_name}/{self.queue_id}/{self.queue_offset} {self.outcome}"
+
+
+class TopicSchema(BaseModel):
+    """Which protobuf message the bodies of a topic are, as a member of the tenant says. See `topics.protobuf_bodies`."""
+
+    topic = models.OneToOneField(Topic, on_delete=models.CASCADE, related_name="schema")
+    descriptor_set = models.BinaryField(help_text="a serialized FileDescriptorSet")
+    message = models.CharField(max_length=255, help_text="its full name")
+    made_by = models.CharField(max_length=254)
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.message}"
+
+    @property
+    def path(self) -> str:
+        """The schema's API path."""
+        return f"{self.topic.path}schema/"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the descriptor set."""
+        return len(self.descriptor_set)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the descriptor set, in hexadecimal."""
+        return hashlib.sha256(self.descriptor_set).hexdigest()
 
 
 class MaskedPart(models.TextChoices):

@@ -56,7 +56,7 @@ def message_resend(
     original = message_read(
         actor=actor, topic=topic, broker_name=broker_name, queue_id=queue_id, queue_offset=queue_offset
     )
-    message = edited_copy(original, target.name, _unmasked(edit, original, target, sight_of(actor, tenant)))
+    message = edited_copy(original, target.name, _unmasked(edit, original, target, sight_of(actor, topic.cluster)))
     # Nothing is tried twice: a send that was not answered may have been stored.
     with cluster_producer(topic.cluster, retries=0) as producer:
         with transaction.atomic():

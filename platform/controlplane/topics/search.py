@@ -64,7 +64,7 @@ def messages_search(
     begin_ms = 0 if sought.since is None else int(sought.since.timestamp() * 1000)
     end_ms = _END_OF_TIME_MS if sought.until is None else int(sought.until.timestamp() * 1000)
     limit = max(1, min(limit, SEARCH_LIMIT_MAX))
-    sight = sight_of(actor, topic.cluster.tenant)
+    sight = sight_of(actor, topic.cluster)
     with cluster_admin(topic.cluster) as admin:
         result = admin.query_messages(topic.name, sought.key, limit=limit, begin_ms=begin_ms, end_ms=end_ms)
         found = list(result.messages)

@@ -16,14 +16,23 @@ from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm, Masking
 from controlplane.topics.gateway import BROWSE_LIMIT_MAX
 from controlplane.topics.masking import PATH_MAX_CHARACTERS
 from controlplane.topics.masking_rules import VISIBLE_FROM
-from controlplane.topics.models import MaskedPart, MessageType, ResendOutcome, TopicState
+from controlplane.topics.models import MaskedPart, MessageType, ResendOutcome, TopicSchema, TopicState
 from controlplane.topics.names import NAME_PATTERN
+from controlplane.topics.protobuf_bodies import MESSAGE_NAME_MAX_CHARACTERS
 from controlplane.topics.search import KEY_MAX_LENGTH, SEARCH_LIMIT_MAX
 from controlplane.topics.selectors import LiveState
 from controlplane.topics.services import LIMIT_MAX, MESSAGE_TYPES, NO_TRANSACTIONS, QUEUES_MAX
 from controlplane.topics.tail import FILTER_MAX_CHARACTERS
 from controlplane.topics.tail import LIMIT_MAX as TAIL_LIMIT_MAX
 from controlplane.topics.tail_cursor import CURSOR_MAX_CHARACTERS
+
+# Base64 of the largest schema, in lines as `base64` writes them.
+_SET_MAX_CHARACTERS = 360_000
+
+
+@extend_schema_field({"type": "string", "contentEncoding": "base64"})
+class Base64Field(serializers.CharField):
+    """Bytes in base64."""
 
 
 class QueueOffsetsSerializer(Shape):
@@ -168,19 +177,32 @@ class BrowseQuerySerializer(Shape):
     )
     limit = serializers.IntegerField(min_value=1, max_value=BROWSE_LIMIT_MAX, default=20)
     body_limit_bytes = serializers.IntegerField(min_value=0, max_value=BODY_SHOWN_MAX_BYTES, default=4096)
+    body_as = serializers.ChoiceField(
+        choices=[form.value for form in BodyForm],
+        default=BodyForm.AUTO.value,
+        help_text="a body that is not of this form is shown as auto does",
+    )
 
 
 class ShownBodySerializer(Shape):
     """A body for the eye, with its encoding and whether it was cut."""
 
-    encoding = serializers.ChoiceField(choices=["utf-8", "json", "hex", "base64"])
+    encoding = serializers.ChoiceField(
+        choices=["utf-8", "json", "hex", "base64", "protobuf"],
+        help_text="protobuf: as the JSON of what the topic's schema makes of it, without fields at their default",
+    )
     text = serializers.CharField(allow_blank=True)
     size_bytes = serializers.IntegerField(help_text="rounded up to whole KiB where values may be hidden from your role")
-    shown_bytes = serializers.IntegerField(help_text="how far `text` goes; where values are masked, its own size")
+    shown_bytes = serializers.IntegerField(
+        help_text="how far `text` goes; where values are masked, or protobuf is cut, its own size"
+    )
     truncated = serializers.BooleanField()
     masking = serializers.ChoiceField(
         choices=[one.value for one in Masking],
         help_text="masked: values that rules hide from your role are [masked]; withheld: nothing of it is shown",
+    )
+    note = serializers.CharField(
+        allow_blank=True, help_text="why it does not fit the topic's schema, or how much the schema does not know"
     )
 
 
@@ -211,7 +233,10 @@ class MessageQuerySerializer(Shape):
     body_as = serializers.ChoiceField(
         choices=[form.value for form in BodyForm],
         default=BodyForm.AUTO.value,
-        help_text="auto: text where it is UTF-8 without control characters, else hex",
+        help_text=(
+            "auto: by the topic's schema where it has one that fits, else text where it is UTF-8 without control characters,"
+            " else hex"
+        ),
     )
 
 
@@ -280,7 +305,7 @@ class TestMessageSerializer(Shape):
     __test__ = False
 
     body = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
-    body_base64 = serializers.CharField(required=False, allow_blank=True)
+    body_base64 = Base64Field(required=False, allow_blank=True)
     tags = serializers.CharField(max_length=255, default="", allow_blank=True)
     keys = serializers.ListField(child=serializers.CharField(max_length=255), default=list, max_length=50)
     properties = serializers.DictField(
@@ -343,7 +368,7 @@ class ResendSerializer(Shape):
 
     topic = serializers.CharField(max_length=127, required=False)
     body = serializers.CharField(required=False, trim_whitespace=False)
-    body_base64 = serializers.CharField(required=False)
+    body_base64 = Base64Field(required=False)
     tags = serializers.CharField(max_length=255, required=False, allow_blank=True)
     keys = serializers.ListField(child=serializers.CharField(max_length=255), required=False, max_length=50)
     properties = serializers.DictField(
@@ -358,6 +383,40 @@ class ResendSerializer(Shape):
         if "body" in attrs and "body_base64" in attrs:
             raise serializers.ValidationError("Give body or body_base64, not both.")
         return {**attrs, "bytes": _bytes_of(attrs) if "body" in attrs or "body_base64" in attrs else None}
+
+
+class TopicSchemaSerializer(Shape):
+    """By which protobuf message the topic's bodies are decoded where messages are shown."""
+
+    message = serializers.CharField()
+    descriptor_set = serializers.SerializerMethodField(help_text="base64 of the FileDescriptorSet")
+    size_bytes = serializers.IntegerField()
+    sha256 = serializers.CharField()
+    made_by = serializers.CharField()
+    updated_at = serializers.DateTimeField()
+
+    def get_descriptor_set(self, schema: TopicSchema) -> str:
+        """Return it in base64."""
+        return base64.b64encode(schema.descriptor_set).decode("ascii")
+
+
+class TopicSchemaSetSerializer(Shape):
+    """A topic's schema, compiled."""
+
+    message = serializers.CharField(
+        max_length=MESSAGE_NAME_MAX_CHARACTERS, help_text="the full name of the bodies' message, such as shop.Order"
+    )
+    descriptor_set = Base64Field(
+        max_length=_SET_MAX_CHARACTERS,
+        help_text="base64 of what `protoc --include_imports --descriptor_set_out=FILE` wrote, at most 256 KiB",
+    )
+
+    def validate_descriptor_set(self, text: str) -> bytes:
+        """Return its bytes. Raises ValidationError."""
+        try:
+            return base64.b64decode("".join(text.split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise serializers.ValidationError("This is not base64.") from None
 
 
 class MaskingRuleSerializer(Shape):

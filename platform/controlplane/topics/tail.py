@@ -92,7 +92,7 @@ def messages_tail(
     actor_require(actor, "message.browse", tenant)
     seen = places_of_cursor(cursor) if cursor else None
     _count_look(actor, tenant)
-    sight = sight_of(actor, tenant)
+    sight = sight_of(actor, topic.cluster)
     with cluster_admin(topic.cluster) as admin:
         stats = admin.topic_stats(topic.name).queues
         ends: dict[tuple[str, int], int] = {

@@ -2,7 +2,7 @@
 
 from django.urls import path, register_converter
 
-from controlplane.topics import apis, masking_apis
+from controlplane.topics import apis, masking_apis, schema_apis
 from controlplane.topics.names import NAME_PATTERN
 
 
@@ -32,6 +32,7 @@ urlpatterns = [
     ),
     path(_TOPICS, apis.TopicListApi.as_view(), name="topic-list"),
     path(f"{_TOPICS}<topic:topic>/", apis.TopicDetailApi.as_view(), name="topic-detail"),
+    path(f"{_TOPICS}<topic:topic>/schema/", schema_apis.TopicSchemaApi.as_view(), name="topic-schema"),
     path(f"{_TOPICS}<topic:topic>/messages/", apis.MessageListApi.as_view(), name="message-list"),
     path(f"{_TOPICS}<topic:topic>/messages/search/", apis.MessageSearchApi.as_view(), name="message-search"),
     path(f"{_TOPICS}<topic:topic>/messages/tail/", apis.MessageTailApi.as_view(), name="message-tail"),

@@ -1,5 +1,6 @@
 """How single values look on a page: times, unknown values, states, icons, form fields, and an action as code."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -242,7 +243,14 @@ _ENCODINGS = {
     "json": say("JSON, indented"),
     "hex": say("Binary, shown in hexadecimal"),
     "base64": say("Shown in base64"),
+    "protobuf": say("Protobuf, shown as JSON"),
 }
+
+
+@register.filter
+def body_preview(body: ShownBody) -> str:
+    """Return a body for a list, where it has two lines: JSON that was indented goes on in the first."""
+    return re.sub(r"\n *", " ", body.text) if body.encoding in ("json", "protobuf") else body.text
 
 
 @register.filter
@@ -256,6 +264,10 @@ def body_label(body: ShownBody) -> str:
     encoding = _ENCODINGS[body.encoding]
     if body.masking is Masking.MASKED:
         encoding = say("%(encoding)s, with masked values", encoding=encoding)
+    if body.encoding == "protobuf" and body.truncated:
+        return say(
+            "Protobuf of %(size)s, the first %(shown)s of its JSON", size=size, shown=byte_size(body.shown_bytes)
+        )
     if not body.truncated:
         return say("%(encoding)s, %(size)s", encoding=encoding, size=size)
     return say(

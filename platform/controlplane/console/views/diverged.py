@@ -37,6 +37,7 @@ from controlplane.failover.models import DivergedResend
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 from controlplane.topics.bodies import BodyForm
+from controlplane.topics.schemas import schema_exists
 
 MESSAGES_SHOWN = 20
 RESENDS_SHOWN = 20
@@ -96,6 +97,7 @@ def diverged_page(
         body_limit_bytes=PREVIEW_BYTES,
         body_as=body_as,
     )
+    protobuf, has_schema = BodyForm.PROTOBUF, schema_exists(found)
     query = {"position": position, "limit": MESSAGES_SHOWN, "body_as": body_as.value}
     context = {
         **cluster_context(request, found),
@@ -103,7 +105,7 @@ def diverged_page(
         "cut_page": page,
         "position": position,
         "body_as": body_as.value,
-        "body_forms": [(one.value, _FORMS[one]) for one in BodyForm],
+        "body_forms": [(one.value, words) for one, words in _FORMS.items() if one is not protobuf or has_schema],
         "form": form,
         "done_form": CutDoneForm(),
         "chosen": chosen,
@@ -132,6 +134,7 @@ _FORMS = {
     BodyForm.JSON: "JSON",
     BodyForm.HEX: say("Hexadecimal"),
     BodyForm.BASE64: "Base64",
+    BodyForm.PROTOBUF: "Protobuf",
 }
 
 

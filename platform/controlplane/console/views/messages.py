@@ -29,6 +29,7 @@ from controlplane.tenants.rules import actor_can, actor_require
 from controlplane.topics.bodies import BodyForm
 from controlplane.topics.gateway import message_get, message_send
 from controlplane.topics.resends import resend_list
+from controlplane.topics.schemas import schema_exists
 from controlplane.topics.search import messages_search
 from controlplane.topics.selectors import topic_get
 
@@ -39,6 +40,7 @@ _FORMS = {
     BodyForm.JSON: "JSON",
     BodyForm.HEX: say("Hexadecimal"),
     BodyForm.BASE64: "base64",
+    BodyForm.PROTOBUF: "Protobuf",
 }
 
 
@@ -126,6 +128,7 @@ def message_page(
     except InvalidInput as error:
         body_problem, form = error.errors[0].message, BodyForm.AUTO
         message = message_get(actor=request.user, topic=found, **place)
+    has_schema = schema_exists(found.cluster, found.name)
     context = {
         **cluster_context(request, found.cluster),
         "topic": found,
@@ -135,7 +138,7 @@ def message_page(
         "can_send": found.cluster.is_running and actor_can(request.user, "message.send", tenant),
         "can_consume": found.cluster.is_running and actor_can(request.user, "message.consume", tenant),
         "body_as": form,
-        "body_forms": [(one, _FORMS[one]) for one in BodyForm],
+        "body_forms": [(one, words) for one, words in _FORMS.items() if has_schema or one is not BodyForm.PROTOBUF],
         "body_problem": body_problem,
         "curl": act_of("GET", f"{found.path}messages/{broker}/{queue_id}/{queue_offset}/?body_as={form}"),
     }

@@ -16,6 +16,7 @@ from controlplane.console.pages import status_of, tenant_render
 from controlplane.tenants.rules import actor_can
 from controlplane.topics.gateway import messages_browse
 from controlplane.topics.models import Topic
+from controlplane.topics.schemas import schema_find
 from controlplane.topics.search import FoundMessages
 from controlplane.topics.selectors import topics_live
 
@@ -117,6 +118,9 @@ def topic_render(
         "can_browse": can_browse,
         "can_change_topic": topic.cluster.is_running and actor_can(request.user, "topic.update", tenant),
         "can_delete_topic": actor_can(request.user, "topic.delete", tenant),
+        "can_change_schema": actor_can(request.user, "topic.update", tenant),
+        "schema": schema_find(topic),
+        "schema_curl": act_of("GET", f"{topic.path}schema/"),
         **queues_context(topic),
         **send_context(topic, form),
         **(search_context(topic, SearchForm()) if can_browse else {}),

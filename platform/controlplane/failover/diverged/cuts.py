@@ -19,8 +19,8 @@ from controlplane.common.errors import NotFound
 from controlplane.common.sentences import bounded, from_sdk, say
 from controlplane.failover.models import DivergedDone
 from controlplane.tenants.rules import actor_require
-from controlplane.topics.bodies import BodyForm, NotOfThisForm
-from controlplane.topics.gateway import BrowsedMessage, browsed_message
+from controlplane.topics.bodies import BodyForm
+from controlplane.topics.gateway import BrowsedMessage, browsed_where_it_fits
 from controlplane.topics.masking import Sight
 from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.selectors import topic_list
@@ -225,6 +225,7 @@ def cut_messages(
     body_as: BodyForm = BodyForm.AUTO,
     limit_max: int = PAGE_MAX,
     compares: bool = True,
+    decodes: bool = True,
 ) -> CutPage:
     """Return a page of a cut's messages. A body that is not of the wanted form is shown as `auto` does.
 
@@ -234,7 +235,7 @@ def cut_messages(
     limit = max(1, min(limit, limit_max))
     topics = frozenset(topic_list(cut.cluster).values_list("name", flat=True))
     shown: list[CutMessage] = []
-    sight = sight_of(actor, cut.cluster.tenant)
+    sight = sight_of(actor, cut.cluster, decodes=decodes)
     own = read = 0
     at: int | None = max(0, position)
     with cluster_admin(cut.cluster) as admin:
@@ -300,10 +301,7 @@ def _shown(
     body_limit_bytes: int,
     body_as: BodyForm,
 ) -> CutMessage:
-    try:
-        browsed = browsed_message(message, sight, body_limit_bytes, body_as)
-    except NotOfThisForm:
-        browsed = browsed_message(message, sight, body_limit_bytes)
+    browsed = browsed_where_it_fits(message, sight, body_limit_bytes, body_as)
     again = message_again(message, "", topics)
     return CutMessage(
         position=position,

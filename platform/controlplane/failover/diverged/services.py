@@ -39,6 +39,7 @@ def cut_export(*, actor: Actor, cut: SavedCut) -> Iterator[str]:
             body_limit_bytes=BODY_SHOWN_MAX_BYTES,
             limit_max=_PAGE,
             compares=False,
+            decodes=False,
         )
         found += page.messages
         position = page.next_position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import difflib
 import json
@@ -140,6 +141,8 @@ def _help_of(field: Field) -> str:
         parts.append("may be repeated")
     if field.nullable:
         parts.append("null for none")
+    if field.is_base64:
+        parts.append("or @FILE")
     if field.required:
         parts.append("required")
     return "; ".join(part for part in parts if part)
@@ -176,7 +179,7 @@ def _body(command: Command, given: Mapping[str, Sequence[str]], data: str | None
         return ...
     fields = [field for field in command.body if field.name in given]
     if data is None:
-        return {field.name: value_of(field, given[field.name]) for field in fields}
+        return {field.name: value_of(field, _read(field, given[field.name])) for field in fields}
     if fields:
         raise ConfigurationError(f"--data is the whole body: give it, or {fields[0].option}")
     text = sys.stdin.read() if data == "-" else Path(data[1:]).read_text() if data.startswith("@") else data
@@ -184,6 +187,20 @@ def _body(command: Command, given: Mapping[str, Sequence[str]], data: str | None
         return json.loads(text)
     except ValueError as error:
         raise ConfigurationError(f"--data is not JSON: {error}") from None
+
+
+def _read(field: Field, texts: Sequence[str]) -> Sequence[str]:
+    """Return the option's texts, in the place of @FILE base64 of the file where that is wanted."""
+    if not field.is_base64:
+        return texts
+    return [base64.b64encode(_bytes_of(text[1:])).decode("ascii") if text[:1] == "@" else text for text in texts]
+
+
+def _bytes_of(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from error
 
 
 def _only_tenant(api: Api) -> str:

@@ -34,6 +34,8 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     nullable: bool = False
     required: bool = False
     choices: tuple[str, ...] = ()
+    # A text that is base64 of bytes, for which a file may be named.
+    is_base64: bool = False
     help: str = ""
 
     @property
@@ -139,6 +141,7 @@ def _field(
         nullable="null" in kinds,
         required=required,
         choices=tuple(choices),
+        is_base64=_resolved(schema, schemas).get("contentEncoding") == "base64",
         help=" ".join(described.get("description", "").split()),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from django.http import StreamingHttpResponse
 from django.test import Client
 
 from controlplane.clusters.models import OperationState
+from controlplane.common.schema import EXAMPLES
+from controlplane.topics.models import Topic, TopicState
 from highwater import _api_client, _cli_api
 from highwater._api_client import Api
 from highwater.api_commands import commands_of
@@ -93,6 +96,16 @@ def test_all_follows_the_pages(highwater: Highwater, world: World) -> None:
     first = highwater("service-account", "list", "--limit", "2")
     assert (len(first.out.splitlines()), first.err) == (3, "There are more: --all shows them.\n")
     assert len(highwater("service-account", "list", "--limit", "2", "--all").out.splitlines()) == 4
+
+
+def test_bytes_are_read_from_a_file(highwater: Highwater, world: World, tmp_path: Path) -> None:
+    Topic.objects.create(cluster=world.cluster, name="invoices", state=TopicState.ACTIVE)
+    example, file = EXAMPLES["TopicSchemaSetRequest"], tmp_path / "schema.pb"
+    words = ("topic-schema", "set", "orders", "invoices", "--message", "shop.Order", "--descriptor-set", f"@{file}")
+    missing = highwater(*words)
+    assert (missing.exit_code, missing.err) == (2, f"highwater: {file}: No such file or directory\n")
+    file.write_bytes(base64.b64decode(example["descriptor_set"]))
+    assert highwater(*words, "--json").json()["descriptor_set"] == example["descriptor_set"]
 
 
 def test_a_change_is_made_and_shown(highwater: Highwater) -> None:

@@ -120,7 +120,7 @@ def test_each_receiver_is_mailed_an_alert_and_its_end_in_their_language(world: W
     assert [delivery_try(one.pk, soon()) for one in queued()] == ["delivered", "delivered"]
     began, ended = mail.outbox
     assert began.subject.endswith("orders 磁盘空间不足")
-    assert "集群中使用率最高的磁盘已用 95 %。" in began.body
+    assert "集群中使用率最高的磁盘已用 95%。" in began.body
     assert "已结束" in ended.subject
     assert "【已结束】orders" in ended.body
 

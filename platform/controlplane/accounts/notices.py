@@ -25,6 +25,7 @@ from django.db import transaction
 from django.dispatch import receiver
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from controlplane.accounts.browsers import browser_name
 from controlplane.accounts.models import AccountNotice, User
@@ -129,13 +130,13 @@ def notice_words(notice: AccountNotice) -> tuple[str, str]:
             (_("Browser"), values["browser"]),
             (_("IP address"), notice.address or _("unknown")),
         ]
+        table = "\n".join(f"{name}{pgettext('mark', ': ')}{value}" for name, value in rows)
         advice = [
             _("If this was you, there is nothing to do. If not:"),
             _("1. Change your password, which ends all other sessions: %(url)s") % {"url": f"{base}/password/change/"},
             _("2. Look at your second factor: %(url)s") % {"url": f"{base}/2fa/"},
             _("3. Look at your identities: %(url)s") % {"url": f"{base}/identities/"},
         ]
-    table = "\n".join(f"{name}: {value}" for name, value in rows)
     return f"[Highwater] {title}", f"{what}\n\n{table}\n\n" + "\n".join(advice) + "\n"
 
 

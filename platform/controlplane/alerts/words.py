@@ -14,7 +14,7 @@ def amount(unit: str, value: float) -> str:
                 return f"{value / size:.1f} {name}"
         return say("%(value)s bytes", value=f"{value:.0f}")
     if unit == "percent":
-        return f"{value:.0f} %"
+        return say("%(percent)s %%", percent=f"{value:.0f}")
     if unit == "seconds":
         return _span(value)
     if unit == "messages":

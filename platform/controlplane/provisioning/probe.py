@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from controlplane.clusters.remarks import error_words
 from highwater import Admin, Credentials
 from highwater.errors import HighwaterError, PermissionDeniedError
 
@@ -52,7 +53,7 @@ def registrations(
                 for address in found.intersection(leader_addresses).difference(own_addresses):
                     found |= _own_address(admin, address)
         except HighwaterError as error:
-            answers.append(Registration(name_server, error=str(error)))
+            answers.append(Registration(name_server, error=error_words(error)))
         else:
             answers.append(Registration(name_server, frozenset(found)))
     return answers
@@ -71,7 +72,7 @@ def broker_answers(name_servers: list[str], broker: str, credentials: Credential
         with Admin(name_servers, credentials=credentials, timeout_ms=_TIMEOUT_MS, use_tls=tls or False) as admin:
             admin.broker_runtime_info(broker)
     except HighwaterError as error:
-        return str(error)
+        return error_words(error)
     return ""
 
 

@@ -93,7 +93,7 @@ def per_second(value: float | Literal[""] | None) -> str | SafeString:
 @register.filter
 def percent(value: float | Literal[""] | None) -> str | SafeString:
     """Return a share from 0 to 1 as `37 %`, or the mark of the unknown."""
-    return unknown() if value is None or value == "" else f"{100 * value:.0f} %"
+    return unknown() if value is None or value == "" else in_words(say("%(percent)s %%", percent=f"{100 * value:.0f}"))
 
 
 @register.filter

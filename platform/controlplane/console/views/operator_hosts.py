@@ -122,4 +122,4 @@ def _chart(number: int, host: str) -> Chart:
 
 
 def _percent(value: object) -> str:
-    return f"{float(str(value)):.0f} %"
+    return in_words(say("%(percent)s %%", percent=f"{float(str(value)):.0f}"))

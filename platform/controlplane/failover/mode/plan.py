@@ -280,7 +280,9 @@ def _problems(
         ]
     allowed = replicas_allowed(wanted)
     if after not in allowed:
-        amount = " or ".join(str(count) for count in allowed)
+        amount = f"{allowed[0]}"
+        for count in allowed[1:]:
+            amount = say("%(first)s or %(second)s", first=amount, second=count)
         return [
             say("A group of mode %(mode)s has 1 replica, not %(after)s.", mode=wanted, after=after)
             if allowed == (1,)

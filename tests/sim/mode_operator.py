@@ -177,7 +177,7 @@ class ModeOperator(ControlPlane):
         stations = mode_stations(modes_on_the_way(operation.before, operation.after))
         while self.operation is operation:  # else another worker has finished it, or it took too long
             try:
-                yield from self.carried_out(order.pass_through(stations), self._carry_out_change)
+                yield from self.carried_out(order.pass_through(stations, going={}), self._carry_out_change)
             except StepNotReady as reason:
                 yield reason.delay_s
                 continue

@@ -6,7 +6,7 @@ Each step is an order (../orders.py): the Celery steps (steps.py) carry its requ
 the leader for one thing, unless that is so already, and looks until a majority has confirmed it.
 """
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,32 @@ class Transfer:
     target_id: int
 
 
-Request = Look | LookClosely | Pause | ChangeMembers | Transfer
+@dataclass(frozen=True, slots=True)
+class StopForGood:
+    """End the process of one that leaves, and let no one start it. Answered when it has surely ended."""
+
+    group: str
+    replica_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Have one replica strike the one that leaves off its list. Answered by an Answer."""
+
+    group: str
+    replica_id: int
+    by_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Delete the disk, the row and the port of one that has left."""
+
+    group: str
+    replica_id: int
+
+
+Request = Look | LookClosely | Pause | ChangeMembers | Transfer | StopForGood | Forget | Free
 Order = Generator[Request, Any, Result]
 
 
@@ -134,6 +159,31 @@ def take_votes(removing: Sequence[int]) -> Order[None]:
             say("A majority has not confirmed that replica %(replica_id)s counts no more.", replica_id=replica_id),
             delay_s=0.2,
         )
+
+
+def leave(removing: Collection[int]) -> Order[None]:
+    """Stop those that count no more, have the others forget them, and free their room, one after the other."""
+    for replica_id in removing:
+        view, leader, _ = yield from look()
+        yield StopForGood(view.name, replica_id)
+        # A change of the mode into DLedger would wait for what one that is away keeps.
+        others = [one.replica_id for one in view.replicas if one.replica_id not in removing]
+        yield from forgotten(view.name, replica_id, leader.replica_id, others)
+        yield Free(view.name, replica_id)
+
+
+def forgotten(name: str, replica_id: int, leader_id: int, others: Iterable[int]) -> Generator[Forget, Answer, None]:
+    """Have the others strike one off their lists, the leader first, whose list they follow. One that is away keeps it;
+    StepNotReady when the leader is, or when one refuses.
+
+    Before its disk goes: until then it can be started again, and the group is as it was.
+    """
+    for other_id in sorted(others, key=lambda one: one != leader_id):
+        answer = yield Forget(name, replica_id, other_id)
+        if answer.refused or (answer.status is None and other_id == leader_id):
+            raise StepNotReady(
+                say("Replica %(replica_id)s answered: %(error)s", replica_id=other_id, error=answer.error)
+            )
 
 
 def prefer(wanted_id: int | None) -> Order[None]:

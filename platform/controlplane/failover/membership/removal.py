@@ -1,12 +1,16 @@
-"""Replicas that leave their group for good: stopped, forgotten by the others, and their room freed. Harmless to repeat."""
+"""Replicas that leave their group for good, in the order of order.py: stopped, forgotten by the others, and their room freed.
+Harmless to repeat.
+"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from django.db import transaction
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replica
+from controlplane.clusters.replica_answer import Answer
 from controlplane.common.sentences import say
+from controlplane.failover.membership.order import Forget, Free, StopForGood
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.models import PortLease
@@ -35,9 +39,9 @@ def removing_settled(context: StepContext, leaders: Mapping[str, int]) -> dict[s
     return settled
 
 
-def removal_end_noted(context: StepContext, row: Replica, end_offset: int) -> int:
+def removal_end_noted(context: StepContext, group: str, replica_id: int, end_offset: int) -> int:
     """Return where the leader's log ended when the replica that leaves was first seen stopped; written down the first time."""
-    key = f"{row.group.name}/{row.broker_id}"
+    key = f"{group}/{replica_id}"
     with transaction.atomic():
         operation = Operation.objects.select_for_update().get(pk=context.operation.pk)
         ends: dict[str, int] = operation.metadata.get("removal_ends", {})
@@ -48,27 +52,27 @@ def removal_end_noted(context: StepContext, row: Replica, end_offset: int) -> in
     return ends[key]
 
 
-def replica_remove(
-    context: StepContext,
-    row: Replica,
-    have_forgotten: Callable[[Replica], None],
-    require_level: Callable[[Replica], None] | None = None,
-) -> None:
-    """Stop one, have the others forget it, and free its port, its row and its room.
-
-    Forgotten before its disk goes: until then it can be started again, and the group is as it was. `require_level` raises
-    StepNotReady while those that stay lack what it may hold.
-    """
+def leaving_carried_out(context: StepContext, request: StopForGood | Forget | Free) -> Answer | None:
+    """Do what an order asks for of one that leaves; nothing where another worker has freed it meanwhile."""
     cluster = context.cluster
-    replica_stop(context, row)
-    have_forgotten(row)
-    if require_level is not None:
-        require_level(row)
-    context.driver.folder_remove(cluster.id, f"{row.group.name}-{row.broker_id}")
-    with transaction.atomic():
-        PortLease.objects.filter(holder=row.pk).delete()
-        BrokerGroup.objects.filter(pk=row.group_id, preferred_leader=row.broker_id).update(preferred_leader=None)
-        Replica.objects.filter(pk=row.pk).delete()
+    rows = {row.broker_id: row for row in cluster_replicas(cluster) if row.group.name == request.group}
+    row = rows.get(request.replica_id)
+    match request:
+        case _ if row is None:
+            return Answer(error="it is gone")
+        case StopForGood():
+            replica_stop(context, row)
+        case Forget(group, replica_id, by_id):
+            return replica_remoting.replica_members(
+                cluster, rows[by_id].address, group=group, change="forget", replica_id=replica_id
+            )
+        case Free(group, replica_id):
+            context.driver.folder_remove(cluster.id, f"{group}-{replica_id}")
+            with transaction.atomic():
+                PortLease.objects.filter(holder=row.pk).delete()
+                BrokerGroup.objects.filter(pk=row.group_id, preferred_leader=replica_id).update(preferred_leader=None)
+                Replica.objects.filter(pk=row.pk).delete()
+    return None
 
 
 def replica_stop(context: StepContext, row: Replica) -> None:
@@ -88,20 +92,6 @@ def replica_stop(context: StepContext, row: Replica) -> None:
                 state=state,
             )
         )
-
-
-def forgotten_by(cluster: Cluster, gone: Replica, addresses: Sequence[str]) -> None:
-    """Have replicas strike one off their lists, the first of them the leader, whose list the others follow. One that is away
-    keeps it; raises StepNotReady when the leader is, or when one refuses.
-    """
-    for position, address in enumerate(addresses):
-        answer = replica_remoting.replica_members(
-            cluster, address, group=gone.group.name, change="forget", replica_id=gone.broker_id
-        )
-        if answer.refused or (answer.status is None and position == 0):
-            raise StepNotReady(
-                say("The replica at %(address)s answered: %(error)s", address=address, error=answer.error)
-            )
 
 
 def _without_leader(context: StepContext, group: str, ids: Sequence[int], leader: int) -> list[int]:

@@ -16,7 +16,7 @@ from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.membership import order
 from controlplane.failover.membership.plan import recovery_of, successor
-from controlplane.failover.membership.removal import forgotten_by, replica_remove, replica_stop
+from controlplane.failover.membership.removal import leaving_carried_out, replica_stop
 from controlplane.failover.membership.verdict import Electorate, electorate_of
 from controlplane.failover.models import Failover, GroupLeadership
 from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
@@ -196,16 +196,7 @@ def quorum_recover(context: StepContext) -> None:
 
 def quorum_forget(context: StepContext) -> None:
     """Stop those that count no more, and free their ports, their rows and their room."""
-    for row in _rows(context, "removing"):
-        replica_remove(context, row, lambda gone: _have_forgotten(context, gone))
-
-
-def _have_forgotten(context: StepContext, gone: Replica) -> None:
-    """The leader first. A change of the mode into DLedger would wait for what one that is away keeps."""
-    _, leader, _ = _look(context)
-    rows = [row for row in _replicas(context) if row.broker_id not in context.operation.metadata["removing"]]
-    rows.sort(key=lambda row: row.broker_id != leader.replica_id)
-    forgotten_by(context.cluster, gone, [row.address for row in rows])
+    _carried_out(context, order.leave(_ids(context, "removing")))
 
 
 def _look(context: StepContext, *, sends: bool = True) -> tuple[GroupView, ReplicaView, Electorate]:
@@ -269,6 +260,9 @@ class _Execution:
                     replica_id=replica_id,
                     replica_address=new,
                 )
+            case order.StopForGood() | order.Forget() | order.Free():
+                return leaving_carried_out(self._context, request)
+        return None
 
     @cached_property
     def _addresses(self) -> dict[int, str]:

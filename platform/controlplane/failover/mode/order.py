@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from controlplane.clusters.replica_answer import Answer
 from controlplane.common.sentences import say
+from controlplane.failover.membership.order import Forget, Free, StopForGood, forgotten
 from controlplane.failover.orders import Result
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from mqwire.bodies import ReplicaStatus
@@ -72,7 +73,7 @@ def mode_move(seen: Iterable[ModeSeen], accepted: Collection[str]) -> ModeMove:
 
 @dataclass(frozen=True, slots=True)
 class LookAtGroups:
-    """Ask every replica of the cluster that stays. Answered by what each says, None where it does not, by id, by group."""
+    """Ask every replica of the cluster. Answered by what each says, None where it does not, by id, by group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +85,50 @@ class ChangeMode:
     mode: Mode
 
 
-Request = LookAtGroups | ChangeMode
+@dataclass(frozen=True, slots=True)
+class SettleRemoval:
+    """Write down who goes, by group, before anyone is stopped: as planned, but for these leaders, in whose place another goes.
+    Answered by what was written down the first time.
+    """
+
+    leaders: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEnd:
+    """Write down where the leader's log ended, in bytes, when the one that leaves had stopped. Answered by what was written down
+    the first time.
+    """
+
+    group: str
+    replica_id: int
+    end_offset: int
+
+
+Request = LookAtGroups | ChangeMode | SettleRemoval | StopForGood | Forget | NoteEnd | Free
 Order = Generator[Request, Any, Result]
+Answers = Mapping[str, Mapping[int, ReplicaStatus | None]]
 Statuses = Mapping[str, Mapping[int, ReplicaStatus]]
+Going = Mapping[str, Collection[int]]
 
 
-def look() -> Order[Statuses]:
-    """Return what every replica says, by id, by group; StepNotReady while a group has no leader, or a replica does not answer.
+def look(going: Going) -> Order[Statuses]:
+    """Return what every replica says, by id, by group; StepNotReady while one that is not `going` does not answer.
 
     One that is silent may act by any mode of the way until now: the next change would leave it behind by two.
     """
-    groups: Mapping[str, Mapping[int, ReplicaStatus | None]] = yield LookAtGroups()
+    groups: Answers = yield LookAtGroups()
     answering: dict[str, dict[int, ReplicaStatus]] = {}
     for name, statuses in groups.items():
         answering[name] = {}
         for replica_id, status in statuses.items():
-            if status is None:
+            if status is not None:
+                answering[name][replica_id] = status
+            elif replica_id not in going.get(name, ()):
                 raise StepNotReady(
                     say("Replica %(broker_id)s of %(name)s does not answer.", broker_id=replica_id, name=name),
                     delay_s=1.0,
                 )
-            answering[name][replica_id] = status
     return answering
 
 
@@ -116,14 +140,14 @@ def leader_of(name: str, statuses: Mapping[int, ReplicaStatus]) -> ReplicaStatus
     return max(leading, key=lambda status: status.epoch)
 
 
-def pass_through(stations: Iterable[tuple[Mode, Collection[Mode]]]) -> Order[None]:
-    """Have every group go through these modes, each with those that are accepted in its place.
+def pass_through(stations: Iterable[tuple[Mode, Collection[Mode]]], going: Going) -> Order[None]:
+    """Have every group go through these modes, each with those that are accepted in its place, whatever becomes of those `going`.
 
     Done when every replica of every group acts by one of the last ones: only then is the next station asked for, so that no
     group is two modes ahead of another, nor a replica of its leader.
     """
     for mode, accepted in stations:
-        for name, statuses in (yield from look()).items():
+        for name, statuses in (yield from look(going)).items():
             move = mode_move(map(ModeSeen.of, statuses.values()), accepted)
             if move.done:
                 continue
@@ -163,6 +187,16 @@ class LogSeen:
     end_offset: int
     held_offset: int
 
+    @classmethod
+    def of(cls, status: ReplicaStatus) -> "LogSeen":
+        """What its status says."""
+        return cls(
+            replica_id=status.replica_id,
+            log_epoch=status.log_epoch,
+            end_offset=status.end_offset,
+            held_offset=status.held_offset,
+        )
+
 
 def staying_behind(staying: Iterable[LogSeen], leader: LogSeen, end_offset: int) -> tuple[int, ...]:
     """Return who of those that stay does not hold the leader's log to `end_offset`, where it ended when the one that leaves
@@ -171,3 +205,69 @@ def staying_behind(staying: Iterable[LogSeen], leader: LogSeen, end_offset: int)
     return tuple(
         sorted(one.replica_id for one in staying if one.log_epoch != leader.log_epoch or one.held_offset < end_offset)
     )
+
+
+def remove() -> Order[None]:
+    """Stop the replicas that the groups are not to have any more, have them forgotten, and free their room, one after the other."""
+    groups: Answers = yield LookAtGroups()
+    answering = {name: _answering(answers) for name, answers in groups.items()}
+    leaders = {name: leader_of(name, statuses) for name, statuses in answering.items()}
+    going: Going = yield SettleRemoval({name: leader.replica_id for name, leader in leaders.items()})
+    for name, answers in groups.items():
+        gone, leader = going.get(name, ()), leaders[name]
+        staying = [replica_id for replica_id in answers if replica_id not in gone]
+        for replica_id in sorted(set(answers).intersection(gone)):
+            if leader.replica_id in gone:
+                raise StepFailed(
+                    say(
+                        "Replica %(replica_id)s of %(name)s leads by now, and was to be removed.",
+                        replica_id=leader.replica_id,
+                        name=name,
+                    ),
+                    hint=say("Switch over to another replica, and retry."),
+                )
+            if not leader.accepts_sends:
+                raise StepNotReady(
+                    say(
+                        "Replica %(replica_id)s of %(name)s refuses sends: %(refusal)s.",
+                        replica_id=leader.replica_id,
+                        name=name,
+                        refusal=leader.refusal,
+                    )
+                )
+            yield StopForGood(name, replica_id)
+            others = [key for key in staying if key in answering[name]]
+            yield from forgotten(name, replica_id, leader.replica_id, others)
+            yield from _level(name, replica_id, leader.replica_id, staying)
+            yield Free(name, replica_id)
+
+
+def _level(name: str, gone_id: int, leader_id: int, staying: Sequence[int]) -> Order[None]:
+    """Wait until all who stay hold the leader's log to where it ended when the one that leaves had stopped: with it the row goes
+    by which a promotion would ask for one more replica's word.
+    """
+    groups: Answers = yield LookAtGroups()
+    silent = [replica_id for replica_id in staying if groups[name].get(replica_id) is None]
+    if silent:
+        raise StepNotReady(
+            say("Replica %(silent)s of %(group)s does not answer, and is to stay.", silent=silent[0], group=name),
+            delay_s=1.0,
+        )
+    seen = [LogSeen.of(status) for key, status in _answering(groups[name]).items() if key in staying]
+    leader = next(one for one in seen if one.replica_id == leader_id)
+    end_offset: int = yield NoteEnd(name, gone_id, leader.end_offset)
+    behind = staying_behind(seen, leader, end_offset)
+    if behind:
+        raise StepNotReady(
+            say(
+                "Replica %(behind)s of %(group)s has not caught up with what replica %(broker_id)s held.",
+                behind=behind[0],
+                group=name,
+                broker_id=gone_id,
+            ),
+            delay_s=0.3,
+        )
+
+
+def _answering(answers: Mapping[int, ReplicaStatus | None]) -> dict[int, ReplicaStatus]:
+    return {replica_id: status for replica_id, status in answers.items() if status is not None}

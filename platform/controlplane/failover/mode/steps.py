@@ -3,7 +3,6 @@ killed: what a replica's status says is in force is not asked for again, what is
 """
 
 from collections.abc import Mapping
-from functools import partial
 
 from django.utils import timezone
 
@@ -13,14 +12,15 @@ from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
-from controlplane.failover.membership.removal import forgotten_by, removal_end_noted, removing_settled, replica_remove
+from controlplane.failover.membership.order import Forget, Free, StopForGood
+from controlplane.failover.membership.removal import leaving_carried_out, removal_end_noted, removing_settled
 from controlplane.failover.membership.verdict import keeps_up
 from controlplane.failover.mode import order
-from controlplane.failover.mode.order import LogSeen, leader_of, mode_stations, staying_behind
+from controlplane.failover.mode.order import leader_of, mode_stations
 from controlplane.failover.mode_changes import ALONE, broker_mode, mode_path
 from controlplane.failover.orders import carried_out
 from controlplane.failover.sampling import cluster_sample
-from controlplane.provisioning.errors import StepFailed, StepNotReady
+from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
@@ -37,7 +37,7 @@ _MEBIBYTE = 1024 * 1024
 def mode_look(context: StepContext) -> None:
     """Wait until every group has a leader, and every replica that has been started, and stays, answers."""
     adding = bool(context.operation.metadata.get("adding"))
-    groups = _statuses(context) if adding else carried_out(order.look(), _Execution(context).carry_out)
+    groups = _statuses(context) if adding else carried_out(order.look(_going(context)), _Execution(context).carry_out)
     for name, statuses in groups.items():
         leader_of(name, statuses)
 
@@ -93,82 +93,13 @@ def mode_update_masters(context: StepContext) -> None:
 
 def mode_pass(context: StepContext) -> None:
     """Have every group go through the modes between the present one and the wanted one."""
-    carried_out(order.pass_through(_stations(context)[:-1]), _Execution(context).carry_out)
+    carried_out(order.pass_through(_stations(context)[:-1], _going(context)), _Execution(context).carry_out)
 
 
 def mode_remove(context: StepContext) -> None:
     """Stop the replicas that the groups are not to have any more, and free their ports, their rows and their room."""
-    groups = _statuses(context)
-    leaders = {name: leader_of(name, statuses) for name, statuses in groups.items()}
-    removing = removing_settled(context, {name: leader.replica_id for name, leader in leaders.items()})
-    rows = cluster_replicas(context.cluster)
-    for row in rows:
-        name = row.group.name
-        gone = removing.get(name, [])
-        if row.broker_id not in gone:
-            continue
-        leader = leaders[name]
-        if leader.replica_id in gone:
-            raise StepFailed(
-                say(
-                    "Replica %(replica_id)s of %(name)s leads by now, and was to be removed.",
-                    replica_id=leader.replica_id,
-                    name=name,
-                ),
-                hint=say("Switch over to another replica, and retry."),
-            )
-        if not leader.accepts_sends:
-            raise StepNotReady(
-                say(
-                    "Replica %(replica_id)s of %(name)s refuses sends: %(refusal)s.",
-                    replica_id=leader.replica_id,
-                    name=name,
-                    refusal=leader.refusal,
-                )
-            )
-        others = [status.address for status in groups[name].values() if status.replica_id not in gone]
-        others.sort(key=lambda address: address != leader.address)
-        staying = {other.broker_id: other.address for other in rows if other.group.name == name}
-        staying = {replica_id: address for replica_id, address in staying.items() if replica_id not in gone}
-        replica_remove(
-            context,
-            row,
-            partial(forgotten_by, context.cluster, addresses=others),
-            partial(_require_level, context, leader_id=leader.replica_id, staying=staying),
-        )
+    carried_out(order.remove(), _Execution(context).carry_out)
     render_configuration(context)  # a master that restarts looks for no one who is gone
-
-
-def _require_level(context: StepContext, gone: Replica, *, leader_id: int, staying: Mapping[int, str]) -> None:
-    """Wait until all who stay hold the leader's log to where it ended when `gone` had stopped: with it the row goes by which
-    a promotion would ask for one more replica's word.
-    """
-    answers = replica_remoting.replica_statuses(context.cluster, list(staying.values()))
-    statuses = {replica_id: answers[address].status for replica_id, address in staying.items()}
-    silent = [replica_id for replica_id, status in statuses.items() if status is None]
-    if silent:
-        raise StepNotReady(
-            say(
-                "Replica %(silent)s of %(group)s does not answer, and is to stay.",
-                silent=silent[0],
-                group=gone.group.name,
-            ),
-            delay_s=1.0,
-        )
-    seen = [_log_seen(status) for status in statuses.values() if status is not None]
-    leader = next(one for one in seen if one.replica_id == leader_id)
-    end_offset = removal_end_noted(context, gone, leader.end_offset)
-    behind = staying_behind(seen, leader, end_offset)
-    if behind:
-        raise StepNotReady(
-            say(
-                "Replica %(behind)s of %(group)s has not caught up with what replica %(broker_id)s held.",
-                behind=behind[0],
-                group=gone.group.name,
-                broker_id=gone.broker_id,
-            ),
-            delay_s=0.3,
-        )
 
 
 def mode_change(context: StepContext) -> None:
@@ -176,7 +107,7 @@ def mode_change(context: StepContext) -> None:
     stations = _stations(context)[-1:]
     if any(mode == Mode.SINGLE for mode, _ in stations):
         _have_lead_alone(context)
-    carried_out(order.pass_through(stations), _Execution(context).carry_out)
+    carried_out(order.pass_through(stations, _going(context)), _Execution(context).carry_out)
 
 
 def mode_note(context: StepContext) -> None:
@@ -227,33 +158,36 @@ def _have_lead_alone(context: StepContext) -> None:
 
 
 class _Execution:
-    """What the order of a change asks for (order.py), done by remoting."""
+    """What the order of a change asks for (order.py), done by remoting and rows."""
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
 
     def carry_out(self, request: order.Request) -> object:
         """Return what the order wants to know."""
+        context = self._context
         match request:
             case order.LookAtGroups():
-                return _answers(self._context)
+                return _answers(context)
             case order.ChangeMode(group, leader, mode):
                 return replica_remoting.replica_mode(
-                    self._context.cluster,
+                    context.cluster,
                     leader.address,
                     group=group,
                     mode=mode,
                     in_sync_replicas=in_sync_replicas_of(mode),
                 )
+            case order.SettleRemoval(leaders):
+                return removing_settled(context, leaders)
+            case order.NoteEnd(group, replica_id, end_offset):
+                return removal_end_noted(context, group, replica_id, end_offset)
+            case StopForGood() | Forget() | Free():
+                return leaving_carried_out(context, request)
 
 
-def _log_seen(status: ReplicaStatus) -> LogSeen:
-    return LogSeen(
-        replica_id=status.replica_id,
-        log_epoch=status.log_epoch,
-        end_offset=status.end_offset,
-        held_offset=status.held_offset,
-    )
+def _going(context: StepContext) -> order.Going:
+    removing: dict[str, list[int]] = context.operation.metadata.get("removing", {})
+    return removing
 
 
 def _stations(context: StepContext) -> list[tuple[Mode, tuple[Mode, ...]]]:
@@ -262,15 +196,12 @@ def _stations(context: StepContext) -> list[tuple[Mode, tuple[Mode, ...]]]:
 
 
 def _answers(context: StepContext) -> dict[str, dict[int, ReplicaStatus | None]]:
-    """What every replica reports, by group: None where it does not answer; one that is to go is left out then."""
-    going = context.operation.metadata.get("removing", {})
+    """What every replica reports, by group: None where it does not answer."""
     replicas = [replica for replica in cluster_replicas(context.cluster) if replica.port is not None]
     answers = replica_remoting.replica_statuses(context.cluster, [replica.address for replica in replicas])
     groups: dict[str, dict[int, ReplicaStatus | None]] = {replica.group.name: {} for replica in replicas}
     for replica in replicas:
-        name, status = replica.group.name, answers[replica.address].status
-        if status is not None or replica.broker_id not in going.get(name, ()):
-            groups[name][replica.broker_id] = status
+        groups[replica.group.name][replica.broker_id] = answers[replica.address].status
     return groups
 
 

@@ -96,12 +96,19 @@ class ModeChange:
     def load(self) -> None:
         """After a start: what the log holds beyond what is known to be confirmed, and what was confirmed and not adopted yet.
 
-        A leader waits with a change into DLedger for a majority that would elect: stopped meanwhile, it must not forget it.
+        A leader waits with a change into DLedger for a majority that would elect: stopped meanwhile, it must not forget it. Where
+        the log lacks the record of the policy in force, by damage or retention, nothing is known to follow that.
         """
         every = [_pending(*found) for found in pending_modes(self._store)]
-        confirmed = [one for one in every if one.end_offset <= self._replica.confirm_offset]
-        adopted = not confirmed or confirmed[-1].policy == self._replica.saved.policy
-        self._pending = every[len(confirmed) if adopted else len(confirmed) - 1 :]
+        confirmed = [one.policy for one in every if one.end_offset <= self._replica.confirm_offset]
+        in_force = self._replica.saved.policy
+        adopted = len(confirmed)
+        if self._store.damaged_from is None and self._replica.saved.joined:
+            if in_force is None:
+                adopted = 0
+            elif in_force in confirmed:
+                adopted -= confirmed[::-1].index(in_force)
+        self._pending = every[adopted:]
 
     def received(self, data: bytes) -> None:
         """A leader's records were appended."""

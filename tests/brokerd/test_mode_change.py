@@ -182,6 +182,26 @@ def test_a_leader_that_is_stopped_before_it_goes_into_dledger_does_not_forget_th
     assert modes(group) == [Mode.DLEDGER] * 3
 
 
+def test_a_replica_whose_record_of_the_mode_is_damaged_does_not_go_back_to_the_one_before() -> None:
+    group = assigned()
+    change(group[0], SYNC)
+    settle(group)
+    record_begins_at = group[1].store.end_offset
+    change(group[0], ELECTING)
+    settle(group)
+    group[0].append(b"behind the change")
+    group[0].flush()
+    settle(group)
+    group[1].replica.remember_confirm_offset()
+    group[1].restart_with_rot(record_begins_at + 3)
+    group[1].replica.modes.adopt(group[1].now_s)
+    assert group[1].replica.settings.mode is Mode.DLEDGER
+    group[1].repair()
+    group[1].restart()
+    group[1].replica.modes.adopt(group[1].now_s)
+    assert group[1].replica.settings.mode is Mode.DLEDGER
+
+
 def test_a_leader_alone_does_not_become_one_that_needs_a_majority() -> None:
     """Its slaves have left the in-sync set, so it confirms alone: but not this."""
     group = assigned()

@@ -25,7 +25,7 @@ from brokerd.services.replica_lookup import own_address_at, registered_members
 from brokerd.services.replica_metadata import MetadataFollower
 from brokerd.services.replica_reclaim import LeaderReclaim
 from brokerd.services.replica_server import parse_replicas
-from brokerd.store import DiskFullError, StoreError
+from brokerd.store import DiskFullError, StoreDamagedError, StoreError
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_PASSING: Final = (RequestFailed, RoleRefused, RemoteProtocolError, ValueError)
 _PULL_BYTES: Final = 1024 * 1024
 _REQUEST_TIMEOUT_S: Final = 3.0
 _FIRST_RETRY_S: Final = 0.1
@@ -166,7 +167,7 @@ class FollowerService:
                 self._failures = 0
             else:
                 await self._follow()
-        except (RequestFailed, RoleRefused, RemoteProtocolError, DiskFullError, ValueError) as error:
+        except (*_PASSING, StoreDamagedError, DiskFullError) as error:  # of StoreErrors these pass, too
             longest_s = _MAX_RETRY_S if replica.elections is None else _MAX_ELECTED_RETRY_S
             retry_s = min(_FIRST_RETRY_S * 2**self._failures, longest_s)
             self._failures = min(self._failures + 1, _MAX_FAILURES)

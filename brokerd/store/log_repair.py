@@ -71,11 +71,16 @@ class LogRepair:
                 size, after = BLANK_HEAD_BYTES, file_end
             else:
                 raise ValueError(f"what is to be written over the damage at {offset} is no record")
-            if after > end_offset and isinstance(record, DispatchRequest):
+            if after > end_offset:
                 raise ValueError(f"the record at {offset} goes past the end of this log, {end_offset}")
             segments.append((offset, [data[position : position + size]], size))
             position += size
             offset = after
+        own = LogScanner(log, begin_offset, self._record_crc_from).find_record(begin_offset + 1)
+        if own is not None and own < offset:
+            raise ValueError(
+                f"the logs part at the damage: this one has a whole record at {own}, within those of the other"
+            )
         return segments, offset, position
 
     def _goes_on_alike(self, offset: int, data: bytes, position: int, end_offset: int) -> bool:

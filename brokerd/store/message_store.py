@@ -534,7 +534,8 @@ class MessageStore:
         """
         if not self._log.min_offset <= end_offset <= self._log.end_offset:
             raise ValueError(f"{end_offset} is outside of the log, {self._log.min_offset}..{self._log.end_offset}")
-        self.flush_consume_queues()
+        if self._damaged_from is None:  # else nothing is written any more: recovery dispatches what is left again
+            self.flush_consume_queues()
         return self._truncate(end_offset)
 
     def _truncate(self, end_offset: int) -> RecoveryReport:

@@ -304,3 +304,29 @@ def test_damage_is_written_over_while_the_store_goes_on() -> None:
     assert store.read_raw(0, 1 << 20, check=True) == other.read_raw(0, 1 << 20, check=True)
     assert store.state is StoreState.RUNNING
     assert store.append([message(b"and on")])
+
+
+def test_whole_records_of_a_log_that_parts_are_never_written_over() -> None:
+    """They were kept nowhere: the other log's records went over them, and its BLANK up to the end of the file."""
+    disk, other = MemoryDisk(), open_store(MemoryDisk())
+    store = open_store(disk)
+    begin = fill(store, 22)[20].physical_offset
+    fill(other, 20)
+    while other.end_offset < FILE_BYTES:
+        other.append([message(b"." * 90)])
+    assert store.end_offset < FILE_BYTES
+    damage(disk, begin + 90)
+    store.declare_damaged(begin)
+    before = disk.content(COMMIT_LOG)
+    with pytest.raises(ValueError, match="past the end"):
+        store.repair(other.read_raw(begin, 1 << 20), needs_proof=False)
+    assert disk.content(COMMIT_LOG) == before
+
+
+def test_a_damaged_log_is_truncated_in_front_of_the_damage() -> None:
+    """Where it parts from the leader's there: the follower stopped for good."""
+    disk, _, spots = pair()
+    store = open_store(disk)
+    store.declare_damaged(spots[20])
+    store.truncate(spots[18])
+    assert (store.state, store.end_offset) == (StoreState.RUNNING, spots[18])

@@ -310,11 +310,10 @@ def test_whole_records_of_a_log_that_parts_are_never_written_over() -> None:
     """They were kept nowhere: the other log's records went over them, and its BLANK up to the end of the file."""
     disk, other = MemoryDisk(), open_store(MemoryDisk())
     store = open_store(disk)
-    begin = fill(store, 22)[20].physical_offset
-    fill(other, 20)
-    while other.end_offset < FILE_BYTES:
-        other.append([message(b"." * 90)])
-    assert store.end_offset < FILE_BYTES
+    begin = fill(store, 8)[4].physical_offset
+    fill(other, 4)
+    other.append([message(b"." * 90), message(b"." * 3000)])
+    assert store.end_offset < FILE_BYTES < other.end_offset
     damage(disk, begin + 90)
     store.declare_damaged(begin)
     before = disk.content(COMMIT_LOG)

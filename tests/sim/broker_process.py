@@ -309,7 +309,8 @@ class BrokerProcess:
         if self.replica.settings.mode is not Mode.SYNC:
             self._inherited = _Inherited()
         elif in_sync.confirm_offset > inherited.confirm_offset and self.now_s < inherited.until_s:
-            awaited = sorted(inherited.replica_ids - in_sync.followers.keys())
+            there = self.replica.known_replicas.keys()  # without those that have left the group since
+            awaited = sorted(inherited.replica_ids.intersection(there) - in_sync.followers.keys())
             if awaited:
                 self.machine.violation(
                     f"{self.name} shows up to {in_sync.confirm_offset} in epoch {self.replica.epoch}, and began at"

@@ -70,6 +70,7 @@ class ChangingFaults(QuorumFaults):
             2: self._rot_of_own_records,
             4: self._new_disk_while_the_mode_changes,
             6: self._change_and_leave,
+            7: self._remove_a_replica,
         }
 
     def _machine(self) -> Machine:
@@ -157,6 +158,11 @@ class ChangingFaults(QuorumFaults):
         self._loop.after(away_s, replaced)
         for _ in range(2):
             self._loop.after(self._loop.random.uniform(0.0, 2 * away_s), self._change_mode_unless_stopped)
+
+    def _remove_a_replica(self) -> None:
+        """While nothing on any disk is missing: with it goes a copy."""
+        if not self._world.waiting and not self._rots() and all(one.has_full_vote for one in self._machines):
+            self._world.mode_operator.begin_removal()
 
     def _change_mode_unless_stopped(self) -> None:
         if not self.stopped:

@@ -107,7 +107,10 @@ class ChangingWorld(QuorumWorld):
         self.mode_operator.supervisor = MachineSupervisor(self.loop, self.machines)
         self.control_plane = self.mode_operator  # type: ignore[assignment] # what the faults use of it, it has
         self.operator = Operator(self)
-        self.mode_operator.on_voter_added = self.operator.note_voter_added
+        self.mode_operator.on_voters_change = self.operator.note_change
+        self.mode_operator.on_stop_for_good = self._stop_for_good
+        self.mode_operator.on_stop_ended = self._stop_ended
+        self.mode_operator.on_freed = self._freed
         every_name = [machine.name for machine in self.machines]
         self.senders, self.readers = make_clients(
             self.loop, self.network, self.history, every_name, self.name_server_names, pauses_s=(0.04, 0.1, 0.2)
@@ -191,6 +194,25 @@ class ChangingWorld(QuorumWorld):
         machine.start()
         self.mode_operator.begin_growth(machine.name, machine.settings.address)
 
+    def _stop_for_good(self, replica_id: int) -> None:
+        for machine in self.machines:
+            if machine.settings.replica_id == replica_id:
+                machine.has_left = True
+                machine.kill()
+
+    def _stop_ended(self, replica_id: int) -> None:
+        for machine in self.machines:
+            if machine.settings.replica_id == replica_id and machine.has_left:
+                machine.has_left = False
+                machine.start()
+
+    def _freed(self, replica_id: int) -> None:
+        self.machines[:] = [one for one in self.machines if one.settings.replica_id != replica_id]
+        for one in self.machines:
+            one.settings = replace(one.settings, total_replicas=len(self.machines))
+            one.others = [other for other in self.machines if other is not one]
+        self.history.counts["groups that shrank"] += 1
+
     def _settle(self, operator: ModeOperator) -> None:
         """Everything works again: changes that hang are finished, and the group takes sends."""
         loop = self.loop
@@ -210,7 +232,7 @@ class ChangingWorld(QuorumWorld):
             operator.change_mode()
             loop.run_until(min(deadline_s, loop.now_s + 1.0))
         else:
-            what = operator.growing or f"the change to {operator.unfinished or operator.operation}"
+            what = operator.resize or f"the change to {operator.unfinished or operator.operation}"
             raise Violation(f"{what} hangs: {self._roles()}")
         loop.run_until(deadline_s, lambda: self._acknowledged() >= before + FINAL_SENDS)
         if self._acknowledged() < before + FINAL_SENDS:

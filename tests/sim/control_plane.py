@@ -100,6 +100,7 @@ class ControlPlane:
         self._loop = loop
         self._network = network
         self._replicas = replicas  # by replica id
+        self._ids = {name: number for number, name in enumerate(replicas)}  # also of those that have left
         self._surely_held_by = in_sync_replicas
         self._dying = dying  # the chance of a worker to die, at each step
         self.failovers = 0.0  # the chance that a look that finds no leader begins a failover
@@ -131,7 +132,16 @@ class ControlPlane:
         """The group has one replica more, by the rows."""
         self._samples.append(ReplicaView(replica_id=len(self._replicas)))
         self._disks.append("")
+        self._ids[replica] = len(self._replicas)
         self._replicas.append(replica)
+
+    def shrink(self) -> None:
+        """The group has its last replica no more, by the rows."""
+        name = self._replicas.pop()
+        self._samples.pop()
+        self._disks.pop()
+        self.statuses.pop(name, None)
+        self.replaced.discard(name)
 
     # --- running flows
 
@@ -203,7 +213,9 @@ class ControlPlane:
         """Ask every replica, and note what they say."""
         asked_at = self._now()
         answers = yield {replica: Status() for replica in self._replicas}
-        self.statuses = {replica: status for replica, status in answers.items() if status is not None}
+        self.statuses = {
+            replica: status for replica, status in answers.items() if status is not None and replica in self._replicas
+        }
         return self._note(asked_at)
 
     def _note(self, asked_at: datetime) -> GroupView:
@@ -360,7 +372,7 @@ class ControlPlane:
                 return (yield from self._sample())
             case LookClosely(replica_ids):
                 statuses = yield {self._replicas[replica_id]: Status() for replica_id in replica_ids}
-                return {self._replicas.index(name): status for name, status in statuses.items()}
+                return {self._ids[name]: status for name, status in statuses.items()}
             case Pause():
                 yield 0.1
                 return self._loop.now_s - began_s < _FREEZE_S
@@ -370,12 +382,13 @@ class ControlPlane:
                 return (yield from self.ask(replica_id, Freeze(epoch, _FREEZE_S if hold else 0.0)))
             case order.Fence(replica_ids, epoch):
                 asked_at_s = self._now().timestamp()
-                targets = {self._replicas[replica_id]: Demote(epoch) for replica_id in replica_ids}
+                known = [replica_id for replica_id in replica_ids if replica_id < len(self._replicas)]
+                targets = {self._replicas[replica_id]: Demote(epoch) for replica_id in known}
                 answers = (yield targets) if targets else {}
-                said = {self._replicas.index(name): _answer(answer) for name, answer in answers.items()}
+                said = {self._ids[name]: _answer(answer) for name, answer in answers.items()}
                 return order.FenceAnswers(asked_at_s, said)
             case order.Stop(replica_id):
-                if self.supervisor is not None:
+                if self.supervisor is not None and replica_id < len(self._replicas):
                     self.supervisor.stop(self._replicas[replica_id])
             case order.Decide(promotion, candidate_id, fenced):
                 return self._decide(row, promotion, candidate_id, fenced)
@@ -394,6 +407,8 @@ class ControlPlane:
 
     def ask(self, replica_id: int, request: Any) -> Asking[Answer]:
         """Ask one replica for a change of its role or mode."""
+        if replica_id >= len(self._replicas):
+            return Answer(error="it is gone")
         name = self._replicas[replica_id]
         return _answer((yield {name: request})[name])
 

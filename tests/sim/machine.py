@@ -74,6 +74,7 @@ class Machine:
         self.disk = SimDisk()
         self.runs = 0
         self.out_of_service = False
+        self.has_left = False  # its group, for good
         self.sync_mean_s = 0.003
         self.reserved_hours = 72
         self.rate = random.choice((1.0, 1.0, random.uniform(0.9, 1.1)))
@@ -183,7 +184,7 @@ class Machine:
 
     def start(self) -> None:
         """Start a process, unless one runs."""
-        if self._process is not None or self.out_of_service:
+        if self._process is not None or self.out_of_service or self.has_left:
             return
         self.runs += 1
         self.began_at_s = self.loop.now_s

@@ -1,4 +1,4 @@
-"""The control plane of a group whose mode changes and that grows: which changes it asks for, and when it promotes.
+"""The control plane of a group whose mode changes, and that grows and shrinks: what it asks for, and when it promotes.
 
 What is asked next and what is accepted is mode/order.py's and membership/order.py's, on how many replicas a promotion may count
 mode_ladder.py's, as in the Celery steps beside them. A worker that dies is followed by another, a second one may run
@@ -8,29 +8,44 @@ is in progress no one promotes, nor where promotion/safety.py says that an elect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import Any
 
 from brokerd.replica.epoch_record import Policy
-from controlplane.failover.membership import order as growth
+from controlplane.failover.membership import order as membership
 from controlplane.failover.mode import order
 from controlplane.failover.mode.order import mode_stations
 from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
-from controlplane.failover.orders import Look
+from controlplane.failover.orders import Look, LookClosely, Pause
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from mqwire.bodies import ReplicaStatus
 from mqwire.mode import Mode
 from tests.sim.control_plane import Asking, ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
-from tests.sim.sim_requests import ChangeMembers, ChangeMode, Status
+from tests.sim.sim_requests import ChangeMembers, ChangeMode, Status, TransferTo
 from tests.sim.wire import GROUP
 
 CHANGEABLE = (Mode.ASYNC, Mode.SYNC, Mode.DLEDGER)
 _WORKER_AGAIN_S = 3.0
+_REMOVAL_S = 12.0
 
-GrowthStep = Callable[[Collection[int]], growth.Order[None]]
+ResizeStep = Callable[[], Generator[Any, Any, None]]
+
+
+@dataclass(slots=True)
+class Resize:
+    """One replica more or less: what is still to be done, and what the rows remember of a removal."""
+
+    what: str
+    replica_id: int
+    to_do: list[ResizeStep]
+    until_s: float  # then it has failed
+    settled: bool = False
+    end_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +76,12 @@ class ModeOperator(ControlPlane):
         self.unfinished: Mode | None = None  # the mode that a failed operation was to bring
         self.completed = 0
         self._hanging: list[Operation] = []  # begun since the last that was completed
-        self.growing: list[GrowthStep] = []  # what is still to be done for the replica that was added
-        self.on_voter_added: Callable[[int], None] = lambda replica_id: None  # before a leader is asked for it
+        self.resize: Resize | None = None
+        # What the world has to know: before a leader is asked, and what is done to machines.
+        self.on_voters_change: Callable[[str, int], None] = lambda change, replica_id: None
+        self.on_stop_for_good: Callable[[int], None] = lambda replica_id: None
+        self.on_stop_ended: Callable[[int], None] = lambda replica_id: None
+        self.on_freed: Callable[[int], None] = lambda replica_id: None
         self.row_mode = row_mode
         self._addresses: dict[int, str] = {}  # of replicas that were added
 
@@ -86,8 +105,8 @@ class ModeOperator(ControlPlane):
 
     @property
     def settled(self) -> bool:
-        """Whether no change of the mode and no growth is under way, or hangs."""
-        return self.operation is None and self.unfinished is None and not self.growing
+        """Whether no change of the mode and no replica comes or goes, or hangs."""
+        return self.operation is None and self.unfinished is None and self.resize is None
 
     def failover(self, preferred: str | None = None, *, may_lose: bool = False, drained: bool = False) -> Flow:
         if self.operation is None:  # a cluster has one operation at a time
@@ -108,52 +127,110 @@ class ModeOperator(ControlPlane):
             if view.master is None and self.operation is None:
                 yield from super().promote_unclean(candidate)
 
-    # --- growth
+    # --- growth and removal
 
     def begin_growth(self, replica: str, address: str) -> None:
         """A replica was started for the group: it becomes one that counts, in whichever mode the group is."""
         self.grow(replica)
-        replica_id = self._replicas.index(replica)
-        self._addresses[replica_id] = address
-        steps: list[GrowthStep] = [growth.catch_up]
+        added = (self._ids[replica],)
+        self._addresses[added[0]] = address
+        steps: list[ResizeStep] = [partial(membership.catch_up, added)]
         if self.row_mode == Mode.DLEDGER:
-            steps = [growth.observe, growth.catch_up, growth.make_voters]
-        self.growing = steps
-        self._work_on_growth(replica_id)
+            steps = [partial(step, added) for step in (membership.observe, membership.catch_up, membership.make_voters)]
+        self._begin_resize(Resize("growth", added[0], steps, until_s=inf))
 
-    def _work_on_growth(self, replica_id: int) -> None:
+    def begin_removal(self) -> None:
+        """The last replica is to leave the group, if the others are enough."""
+        others = len(self._replicas) - 1
+        enough = others >= (3 if self.row_mode == Mode.DLEDGER else 2) and self._sync_replicas <= others
+        if not enough or not self.settled or self.promotes or self.replaced or self.leader is None:
+            return
+        self._loop.note(f"{self._replicas[-1]} is to leave")
+        steps: list[ResizeStep] = [order.remove]
+        if self.row_mode == Mode.DLEDGER:
+            steps = [partial(membership.take_votes, (others,)), partial(membership.leave, (others,))]
+        self._begin_resize(Resize("removal", others, steps, self._loop.now_s + _REMOVAL_S))
+
+    def _begin_resize(self, resize: Resize) -> None:
+        self.resize = resize
+        self._work_on_resize(resize)
+
+    def _work_on_resize(self, resize: Resize) -> None:
         """By one worker, and by another one soon, whether the first has died or not; until all is done."""
-        if self.growing:
-            self.start(self._grow(replica_id))
-            self._loop.after(_WORKER_AGAIN_S, lambda: self._work_on_growth(replica_id))
+        if self.resize is resize and self._loop.now_s >= resize.until_s:
+            self._give_up(resize)
+        elif self.resize is resize:
+            self.start(self._resize(resize))
+            self._loop.after(_WORKER_AGAIN_S, lambda: self._work_on_resize(resize))
 
-    def _grow(self, replica_id: int) -> Flow:
-        while self.growing:
-            step = self.growing[0]
+    def _resize(self, resize: Resize) -> Flow:
+        while self.resize is resize and resize.to_do:
+            step = resize.to_do[0]
             try:
-                yield from self.carried_out(step((replica_id,)), self._carry_out_growth)
+                yield from self.carried_out(step(), partial(self._carry_out_resize, resize))
             except StepNotReady as reason:
                 yield reason.delay_s
                 continue
-            if self.growing and self.growing[0] is step:
-                self.growing.pop(0)
+            except StepFailed as reason:
+                self._loop.note(f"refused: {reason}")
+                self._give_up(resize)
+                return
+            if resize.to_do and resize.to_do[0] is step:
+                resize.to_do.pop(0)
+        if self.resize is resize:
+            self._loop.note(f"{resize.what} completed")
+            self.resize = None
 
-    def _carry_out_growth(self, request: growth.Request) -> Asking[Any]:
+    def _give_up(self, resize: Resize) -> None:
+        """It has failed: what was stopped for it is started again, since no one holds it any more."""
+        if self.resize is resize:
+            self._loop.note(f"{resize.what} failed")
+            self.resize = None
+            self.on_stop_ended(resize.replica_id)
+
+    def _carry_out_resize(self, resize: Resize, request: order.Request | membership.Request) -> Asking[Any]:
         match request:
             case Look():
                 return (yield from self._sample())
-            case growth.ChangeMembers(leader_id, change, int(replica_id)):
-                if change == "addVoter":
-                    self.on_voter_added(replica_id)
+            case LookClosely(replica_ids):
+                statuses = yield {self._replicas[replica_id]: Status() for replica_id in replica_ids}
+                return {self._ids[name]: status for name, status in statuses.items()}
+            case Pause():
+                yield 0.1
+                return self._loop.random.random() < 0.9
+            case order.LookAtGroups():
+                return (yield from self._look_at_groups())
+            case membership.ChangeMembers(leader_id, change, int(replica_id)):
+                if change in ("addVoter", "removeVoter"):
+                    self.on_voters_change(change, replica_id)
                 address = self._addresses[replica_id] if change == "addObserver" else None
                 return (yield from self.ask(leader_id, ChangeMembers(change, replica_id, address)))
-        raise TypeError(f"no growth asks for {request!r}")
+            case membership.Transfer(leader_id, target_id):
+                return (yield from self.ask(leader_id, TransferTo(target_id)))
+            case membership.Forget(_, replica_id, by_id):
+                return (yield from self.ask(by_id, ChangeMembers("forget", replica_id)))
+            case order.SettleRemoval(leaders):
+                resize.settled = resize.settled or resize.replica_id not in leaders.values()
+                if not resize.settled:
+                    raise StepFailed("it leads, and here no other goes in its place")
+                return {GROUP: [resize.replica_id]}
+            case membership.StopForGood() if self.resize is resize:
+                self.on_stop_for_good(resize.replica_id)
+            case order.NoteEnd(_, _, end_offset):
+                if resize.end_offset is None:
+                    resize.end_offset = end_offset
+                return resize.end_offset
+            case membership.Free() if self.resize is resize:
+                if len(self._replicas) > resize.replica_id:
+                    self.shrink()
+                    self.on_freed(resize.replica_id)
+        return None
 
     # --- changes of the mode
 
     def change_mode(self, wanted: Mode | None = None) -> None:
         """Begin an operation: what failed before is asked for again; else `wanted`, or any other mode."""
-        if self.operation is not None or self.leader is None or self.promotes or self.growing:
+        if self.operation is not None or self.leader is None or self.promotes or self.resize is not None:
             return  # only a leader can change anything, and a cluster has one operation at a time
         modes = CHANGEABLE if len(self._replicas) >= 3 else CHANGEABLE[:2]
         others = [mode for mode in modes if mode != self.row_mode]
@@ -196,10 +273,14 @@ class ModeOperator(ControlPlane):
     def _carry_out_change(self, request: order.Request) -> Asking[Any]:
         match request:
             case order.LookAtGroups():
-                answers = yield {replica: Status() for replica in self._replicas}
-                return {GROUP: {self._replicas.index(name): status for name, status in answers.items()}}
+                return (yield from self._look_at_groups())
             case order.ChangeMode(_, leader, mode):
                 return (yield from self.ask(leader.replica_id, ChangeMode(self._policy(mode, leader))))
+        raise TypeError(f"no change asks for {request!r}")
+
+    def _look_at_groups(self) -> Asking[order.Answers]:
+        answers = yield {replica: Status() for replica in self._replicas}
+        return {GROUP: {self._ids[name]: status for name, status in answers.items() if name in self._replicas}}
 
     def _fail(self, operation: Operation) -> None:
         if self.operation is operation:

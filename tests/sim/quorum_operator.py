@@ -62,9 +62,9 @@ class Operator:
                 self._asked.append((self._loop.now_s, change))
                 self._ask(leader, change)
 
-    def note_voter_added(self, replica_id: int) -> None:
-        """Another one than this operator asks for it just now."""
-        self._asked.append((self._loop.now_s, Change("add", replica_id)))
+    def note_change(self, change: str, replica_id: int) -> None:
+        """Another one than this operator asks just now for "addVoter" or "removeVoter"."""
+        self._asked.append((self._loop.now_s, Change("add" if change == "addVoter" else "remove", replica_id)))
 
     def transfer(self) -> None:
         """Hand the leadership to another voter."""

@@ -107,6 +107,12 @@ class ChangeMembers(NamedTuple):
     address: str | None = None
 
 
+class TransferTo(NamedTuple):
+    """What the control plane asks it for when another is to lead; answered by a RoleAnswer."""
+
+    target: int
+
+
 class Members(NamedTuple):
     """Asks a name server for the group: brokerId -> address."""
 

@@ -44,6 +44,7 @@ from tests.sim.sim_requests import (
     Send,
     SendAnswer,
     Status,
+    TransferTo,
 )
 
 CLUSTER = "simulated"
@@ -184,7 +185,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     min_in_sync_replicas=request.policy.min_in_sync_replicas,
                 ),
             )
-        case Change(kind="transfer", replica_id=int(target)):
+        case TransferTo(int(target)) | Change(kind="transfer", replica_id=int(target)):
             return RemotingCommand.request(
                 HighwaterRequestCode.REPLICA_TRANSFER, ReplicaTransferRequestHeader(group=GROUP, target=target)
             )
@@ -233,7 +234,7 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
             return refusal is None and reply.remark is None  # a remark says that the master alone has it
         case Status():
             return None if refusal else status_of(reply)
-        case Promote() | Demote() | Freeze() | ChangeMode() | ChangeMembers():
+        case Promote() | Demote() | Freeze() | ChangeMode() | ChangeMembers() | TransferTo():
             return RoleAnswer(refusal, None if refusal else status_of(reply))
         case Change():
             return refusal

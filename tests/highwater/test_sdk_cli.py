@@ -191,6 +191,9 @@ def test_a_groups_members_report_how_they_are_doing(
     consumer = cluster.consumer(group, collector, topic)
     with consumer:
         collector.wait(1)
+        wait_until(
+            lambda: len(consumer.assigned_queues()) == 5, "the topic's four queues and that of retries are assigned"
+        )
         (member,) = as_json("consumerStatus", *n, "-g", group)
         assert (member["client"], member["queues"], member["error"]) == (consumer.client_id, 5, None)
         one = ("consumerStatus", *n, "-g", group, "-i", consumer.client_id)

@@ -52,9 +52,9 @@ class StoreConfig:
     # recovery
     truncate_unproven_tail: Literal["after_power_loss", "always", "never"] = "after_power_loss"
     """A bad record beyond the durable mark with good ones after it is what a power cut leaves of writes that
-    were never synced, and also what bit rot looks like. It is truncated (saved aside, and the replica has no full vote
-    until it has caught up) only when the machine has been restarted since, or a sync had failed ("after_power_loss"),
-    always, or never: then it is damage, repaired from another replica."""
+    were never synced, and bit rot can look like that. It is truncated (saved aside, and the replica has no full vote
+    until it has caught up) only when the machine has been restarted since, or a sync had failed, and a piece of the
+    record has only zeros ("after_power_loss"), always, or never: then it is damage, repaired from another replica."""
 
     # memory and preparation
     allocate_ahead_bytes: int = 64 * 1024 * 1024

@@ -10,6 +10,8 @@ from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 
 WINDOW_BYTES = 4 * 1024 * 1024
 _ZEROS = bytes(WINDOW_BYTES)
+_PIECE_BYTES = 64  # no disk loses less of a write: a sector has 512 bytes or more
+_ALWAYS_ZERO_BYTES = 2  # of the size that a record begins with
 _MAGIC_START = b"\xda\xa3\x20"  # of both record magics
 
 
@@ -93,6 +95,21 @@ class LogScanner:
             self._log.read(offset, size), 0, offset, file_end - offset, offset >= self._record_crc_from
         )
         return isinstance(record, DispatchRequest)
+
+    def lacks_a_piece(self, begin: int, end: int) -> bool:
+        """Whether a power cut can have left these bytes of the log, which are no whole records, as they are.
+
+        A write beyond the durable end goes over zeros, and the disk has each piece of it or has not. So where no piece has
+        only zeros all of it was there, and something else has changed it.
+        """
+        log = self._log
+        offset = begin
+        while offset < end:
+            size = min(_PIECE_BYTES - offset % _PIECE_BYTES, end - offset)
+            if not any(log.read(offset, size)) and (offset > begin or size > _ALWAYS_ZERO_BYTES):
+                return True
+            offset += size
+        return False
 
     def zeros_from(self, begin: int) -> bool:
         """Whether every byte from `begin` on is zero."""

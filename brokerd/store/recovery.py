@@ -9,10 +9,10 @@ There is one path, whether the stop was clean or not (the `abort` file is only r
 3. After p there are only zeros: p is the end. Otherwise a whole record is looked for there.
    - p lies below the durable mark: damage. Acknowledged data is missing; nothing is truncated, the store is read-only.
    - there is none: a torn tail. It is truncated and synced, before anything can be appended.
-   - there is one, and a power cut or a failed sync can have left it so (see StoreConfig.truncate_unproven_tail). Whether p was
-     never durable, or was and is damaged, nothing on this disk shows. Its records are saved aside and truncated, and
-     before that it is noted that the log may lack what counted (tail_doubts.py): such a replica has no full vote and is
-     no proof that a promotion is clean before it has caught up.
+   - there is one, and a power cut or a failed sync can have left it so (see StoreConfig.truncate_unproven_tail): a piece of
+     what is bad has only zeros, as a write leaves it that never reached the disk. Its records are saved aside and truncated,
+     and before that it is noted that the log may lack what counted (tail_doubts.py), for a damaged record may look like that:
+     such a replica has no full vote and is no proof that a promotion is clean before it has caught up.
    - otherwise: damage, as above. Reading goes on after it, so that as much as possible is served.
 4. Log, then ConsumeQueues, then the checkpoint are synced.
 
@@ -161,7 +161,7 @@ class Recovery:
                 self._remove_files_behind(end)
                 return end
             next_record = scanner.find_record(end)
-            if end >= report.durable_mark and (next_record is None or self._is_unproven(end)):
+            if end >= report.durable_mark and (next_record is None or self._is_unproven(scanner, end, next_record)):
                 if report.damage:  # damaged in front already: leave the tail as it is
                     return end
                 self._truncate(without_blank, save=next_record is not None)
@@ -173,13 +173,14 @@ class Recovery:
             report.damage.append(LogRange(end, next_record))
             start = next_record
 
-    def _is_unproven(self, end: int) -> bool:
+    def _is_unproven(self, scanner: LogScanner, end: int, next_record: int) -> bool:
         """Whether whole records after the bad one at `end` can be leftovers of writes that were never synced."""
         policy = self._config.truncate_unproven_tail
         if policy == "after_power_loss":
             checkpoint = self._checkpoint
             went_down = checkpoint.boot_id != self._disk.boot_id() or TailDoubt.SYNC_FAILED in self._doubts.reasons
-            return checkpoint.own and end >= checkpoint.durable_mark and went_down
+            can_be_so = checkpoint.own and end >= checkpoint.durable_mark and went_down
+            return can_be_so and scanner.lacks_a_piece(end, next_record)
         return policy == "always"
 
     def _dispatch(self, record: DispatchRequest) -> None:

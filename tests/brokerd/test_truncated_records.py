@@ -1,5 +1,5 @@
-"""After a power cut a damaged record with whole ones after it is either a write that was torn, or one that was durable, counted,
-and is damaged since. That disk does not show which, so it does not decide for the group."""
+"""After a power cut a record with zeros in it and whole ones after it is either a write that was torn, or one that was durable,
+counted, and is damaged since. That disk does not show which, so it does not decide for the group. Any other damage was whole."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import pytest
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.store import LogRange, TailDoubt
 from tests.brokerd.quorum_group import LONG_S, TIMES, Node, QuorumGroup
-from tests.sim.memory_disk import MemoryDisk
+from tests.sim.memory_disk import BLOCK_BYTES, MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, bodies, fill, new_store, open_store
 
 ACKNOWLEDGED = [b"acknowledged %d" % number for number in range(4)]
 
 
+def file_of(offset: int) -> str:
+    return f"{COMMIT_LOG}/{offset - offset % FILE_BYTES:020d}"
+
+
 def damage(disk: MemoryDisk, offset: int) -> None:
-    path = f"{COMMIT_LOG}/{offset - offset % FILE_BYTES:020d}"
-    disk.flip_bit(path, offset % FILE_BYTES)
+    """A block there is as if it had never been written."""
+    begin = offset % FILE_BYTES - offset % BLOCK_BYTES
+    inode = disk.names[file_of(offset)]
+    inode.data[begin : begin + BLOCK_BYTES] = inode.synced[begin : begin + BLOCK_BYTES] = bytes(BLOCK_BYTES)
 
 
 def lose_power_with_damage(node: Node, offset: int) -> None:
@@ -56,6 +62,21 @@ def test_recovery_reports_that_it_truncated_whole_records() -> None:
     report = store.open()
     assert report.truncated == LogRange(results[1].physical_offset, FILE_BYTES)
     assert TailDoubt.RECORDS_TRUNCATED in store.doubts
+
+
+def test_after_a_power_cut_a_record_with_a_wrong_bit_is_damage_and_what_follows_stays() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 4)
+    store.flush()
+    disk = disk.after_losing_all_unsynced()
+    begin, end = results[1].physical_offset, results[2].physical_offset
+    disk.flip_bit(file_of(begin), begin + 60)
+    store = new_store(disk)
+    report = store.open()
+    assert report.damage == [LogRange(begin, end)]
+    assert store.end_offset == results[-1].physical_offset + results[-1].size_bytes
+    assert TailDoubt.RECORDS_TRUNCATED not in store.doubts
 
 
 def test_a_process_that_is_killed_right_after_it_truncated_remembers_it() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from controlplane.clusters.replica_answer import Answer
 from controlplane.failover.orders import Look, carried_out
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
+from controlplane.failover.samples import leading_noted
 from controlplane.provisioning.errors import StepNotReady
 from highwater.promotion import Ballot
 from mqwire.bodies import ReplicaStatus
@@ -138,3 +140,14 @@ def test_a_former_leader_that_says_nothing_is_asked_again_to_take_its_role_back(
     with pytest.raises(StepNotReady, match="Replica 0 does not lead again yet"):
         carried_out(order.fence(gives_back), silent)
     assert "LetGo" not in around.kinds()
+
+
+@pytest.mark.parametrize(("flush_disk_type", "noted"), [("SYNC_FLUSH", 900), ("ASYNC_FLUSH", 1000)])
+def test_of_a_leaders_log_that_is_noted_which_a_power_cut_takes_only_where_messages_may_be_lost(
+    flush_disk_type: str, noted: int
+) -> None:
+    """What a synchronous disk had not synced was not acknowledged: that it is gone keeps no one from leading."""
+    leader = msgspec.structs.replace(
+        _status(slave_view(0)), end_offset=1000, durable_offset=900, flush_disk_type=flush_disk_type
+    )
+    assert leading_noted(leader, NOW)["led_to_offset"] == noted

@@ -40,8 +40,15 @@ def leader_news(row_epoch: int, *, leader_epoch: int, is_named: bool) -> LeaderN
 def leading_noted(status: ReplicaStatus, now: datetime) -> dict[str, object]:
     """Return what the group's row notes of the leader that it names. Written after the samples: who is silent by them was so
     when this one led.
+
+    Of its log that counts which it may have acknowledged: with SYNC_FLUSH a power cut may take the rest, and nothing is lost.
     """
-    return {"led_at": now, "led_epoch": status.epoch, "led_to_offset": status.end_offset}
+    in_memory = status.flush_disk_type == "ASYNC_FLUSH"
+    return {
+        "led_at": now,
+        "led_epoch": status.epoch,
+        "led_to_offset": status.end_offset if in_memory else status.durable_offset,
+    }
 
 
 def answer_noted(

@@ -145,7 +145,7 @@ class ChangingFaults(QuorumFaults):
         may_lose = not self._rots() and world.can_lose(machine, besides=[])  # type: ignore[arg-type] # it is of this kind
         if leaders != [control.leader] or machine.name in leaders or control.replaced or not may_lose:
             return
-        control.replaced.add(machine.name)
+        control.replaces(machine.name)
         machine.kill()
         machine.out_of_service = True
         away_s = world.max_time_not_level_s + 1.0

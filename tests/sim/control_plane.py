@@ -109,8 +109,8 @@ class ControlPlane:
         self._leaderless_looks = 0
         self.leader: str | None = None
         self.statuses: dict[str, ReplicaStatus] = {}
-        # Replicas with a new disk, one at a time: the next one is not replaced before it has caught up.
-        self.replaced: set[str] = set()
+        # Replicas with a new disk, one at a time: the next one is not replaced before it has caught up. Name -> the disk before.
+        self.replaced: dict[str, str] = {}
         self.leadership = Leadership()
         self._samples = [ReplicaView(replica_id=number) for number in range(len(replicas))]
         self._disks = [""] * len(replicas)  # the last ones that counted
@@ -141,7 +141,11 @@ class ControlPlane:
         self._samples.pop()
         self._disks.pop()
         self.statuses.pop(name, None)
-        self.replaced.discard(name)
+        self.replaced.pop(name, None)
+
+    def replaces(self, name: str) -> None:
+        """An operator is about to give this replica a new disk."""
+        self.replaced[name] = self._disks[self._ids[name]]
 
     # --- running flows
 
@@ -305,11 +309,14 @@ class ControlPlane:
         if self.leader is None:
             return
         leader = self.statuses[self.leader]
-        for replica in sorted(self.replaced & self.statuses.keys()):
+        for replica in sorted(self.replaced.keys() & self.statuses.keys()):
             status = self.statuses[replica]
+            is_new = (
+                status.incarnation != self.replaced[replica]
+            )  # else it is what the old disk held when it was asked last
             level = status.log_epoch == leader.log_epoch and status.held_offset >= leader.held_offset
-            if level and status.replica_id in leader.in_sync:
-                self.replaced.discard(replica)
+            if is_new and level and status.replica_id in leader.in_sync:
+                del self.replaced[replica]
 
     def _to_promote_unclean(self, view: GroupView) -> str:
         """Any that answers, or, by a careful operator, the one with the most."""

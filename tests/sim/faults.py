@@ -370,7 +370,7 @@ class Faults:
         leaders = [other.name for other in self._world.machines if other.process and other.process.replica.leads]
         if leaders != [control.leader] or machine.name in leaders or control.replaced or self._rots():
             return
-        control.replaced.add(machine.name)
+        control.replaces(machine.name)
         machine.kill()
         machine.out_of_service = True
 
@@ -466,10 +466,12 @@ class Faults:
         self._block_for(lag_s + _PROMOTION_S, [(one.name, laggard.name) for one in others])
         loses_disk = loop.random.choice((None, *followers)) if not control.replaced and not self._rots() else None
         if loses_disk is not None:
-            control.replaced.add(loses_disk.name)
+            control.replaces(loses_disk.name)
 
         def away() -> None:
             if self.stopped:
+                if loses_disk is not None:  # it keeps the one that it has
+                    control.replaced.pop(loses_disk.name, None)
                 return
             if loses_disk is not None:
                 loses_disk.replace_disk()

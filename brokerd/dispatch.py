@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl import credential_of
 from brokerd.acl_needs import NEEDS, Level
-from brokerd.peer import PAUSE_READING_BYTES
+from brokerd.peer import PAUSE_READING_BYTES, PAUSE_STRANGER_BYTES
 from brokerd.processors.context import Broker, Handler, MetadataLog
 from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.processors.send_message import SEND_CODES, SendMessageProcessor
@@ -99,11 +99,11 @@ class Dispatcher:
         self._sends = SendMessageProcessor(broker)
         self.pulls = PullMessageProcessor(broker)
 
-    def pause_s(self, command: RemotingCommand) -> float:
-        """How long this request has to wait for its turn: looks rest as long as they took, whichever client's they are. So all of
-        them, over however many connections, leave half of the time to what programs do.
+    def pause_s(self, code: int) -> float:
+        """How long a request of this code has to wait for its turn: looks rest as long as they took, whichever client's they are.
+        So all of them, over however many connections, leave half of the time to what programs do.
         """
-        return max(0.0, self._looks_from_s - self._broker.clock.monotonic()) if command.code in LOOKS else 0.0
+        return max(0.0, self._looks_from_s - self._broker.clock.monotonic()) if code in LOOKS else 0.0
 
     def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
         """Serve `commands` in their order; returns how many. The others wait for this peer's next turn: it has much unread,
@@ -126,7 +126,7 @@ class Dispatcher:
             if sends:
                 self._send(peer, sends)
                 sends = []
-            if not left or peer.pending_bytes > PAUSE_READING_BYTES:
+            if not left or peer.pending_bytes > (PAUSE_READING_BYTES if peer.proven else PAUSE_STRANGER_BYTES):
                 return number
             left -= 1
             if command.code in LOOKS:
@@ -167,11 +167,12 @@ class Dispatcher:
                     self._write(peer, request, request.reply(ResponseCode.NO_PERMISSION, remark))
                     return
             if not peer.proven:
-                remark = broker.quotas.connect(credential_of(broker.acl, request), peer)
+                access_key = credential_of(broker.acl, request)
+                remark = broker.quotas.connect(access_key, peer)
                 if remark is not None:
                     self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))
                     return
-                peer.proven = True
+                peer.proven, peer.access_key = True, access_key
             if broker.store_gate.closed and code not in _SERVED_WHILE_REOPENING:
                 remark = "the broker is truncating its log to its master's; try again in a moment"
                 self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))

@@ -24,35 +24,66 @@ logger = logging.getLogger(__name__)
 
 # A reader stops taking requests from a peer that has this much unread...
 PAUSE_READING_BYTES: Final = 4 * 1024 * 1024
+# ...and from one that has shown no account much earlier: all that it gets are refusals.
+PAUSE_STRANGER_BYTES: Final = 16 * 1024
 # ...and answers that come from elsewhere (long polls, notifications) end a connection that lets this much pile up.
 DISCONNECT_BYTES: Final = 32 * 1024 * 1024
-# All peers together may leave this much unread; beyond it, one that leaves more than a few answers goes.
+# All peers together may leave this much unread; beyond it, who has read nothing for longest goes.
 TOTAL_UNREAD_BYTES: Final = 64 * 1024 * 1024
-_UNREAD_SHARE_BYTES: Final = 512 * 1024
 # The kernel takes no more in one call anyway; joining more would only copy.
 _WRITE_CHUNK_BYTES: Final = 1024 * 1024
 
 _ids = itertools.count(1)
 
 
-class _Unread:
+class Unread:
     """What this process holds for peers that have not read it yet."""
 
-    total_bytes = 0
+    def __init__(self) -> None:
+        self.total_bytes = 0
+        self._bytes: dict[Peer, int] = {}  # who has read nothing for longest first
+
+    def count(self, peer: Peer) -> None:
+        """The peer has this much unread by now, and has read some of it, or had nothing unread before."""
+        self.forget(peer)
+        if peer.pending_bytes:
+            self._bytes[peer] = peer.pending_bytes
+            self.total_bytes += peer.pending_bytes
+
+    def count_more(self, peer: Peer) -> None:
+        """The peer has more unread than before."""
+        if peer not in self._bytes:
+            self.count(peer)
+            return
+        self.total_bytes += peer.pending_bytes - self._bytes[peer]
+        self._bytes[peer] = peer.pending_bytes
+
+    def forget(self, peer: Peer) -> None:
+        """The peer has read all, or is gone."""
+        self.total_bytes -= self._bytes.pop(peer, 0)
+
+    def make_room(self) -> None:
+        """Disconnect those who have read nothing for longest, until what is left is not too much."""
+        while self.total_bytes > TOTAL_UNREAD_BYTES:
+            peer = next(iter(self._bytes))
+            size = self._bytes[peer]
+            logger.warning("%r leaves %d bytes unread while all leave too much, disconnecting it", peer, size)
+            self.forget(peer)
+            peer.close()
 
 
-unread = _Unread()
+unread = Unread()
 
 
 class Peer:
     """A connection as the broker's parts see it."""
 
     __slots__ = (
-        "_counted_bytes",
         "_nursery",
         "_pending",
         "_taken",
         "_writing",
+        "access_key",
         "closed",
         "connected_s",
         "id",
@@ -82,10 +113,10 @@ class Peer:
         self.partial_deadline_s = math.inf  # when the frame that is arriving must be complete
         self.pending_bytes = 0
         self.proven = False  # a request of its was served that only an account may make
+        self.access_key = ""  # which it showed first
         self.proven_frames = False  # whether unfinished_bytes count among the proven peers'
         self.unfinished_bytes = 0  # of the frame that is arriving
         self._pending: list[bytes] = []
-        self._counted_bytes = 0  # of pending_bytes, in `unread`
         self._taken: trio.Event | None = None  # set when the peer has taken more
         self._writing = False
         self._nursery = nursery
@@ -109,12 +140,8 @@ class Peer:
         if self.closed or not self._pending:
             return
         if self._writing:
-            self._count_unread()
-            if unread.total_bytes > TOTAL_UNREAD_BYTES and self.pending_bytes > _UNREAD_SHARE_BYTES:
-                logger.warning(
-                    "%r leaves %d bytes unread while all leave too much, disconnecting it", self, self.pending_bytes
-                )
-                self.close()
+            unread.count_more(self)
+            unread.make_room()
             return
         while self._pending:
             data = self._take()
@@ -128,12 +155,13 @@ class Peer:
             self.pending_bytes -= sent
             if sent < len(data):
                 self._pending.insert(0, data[sent:])
-                self._count_unread()
-                if self.pending_bytes > DISCONNECT_BYTES or (
-                    unread.total_bytes > TOTAL_UNREAD_BYTES and self.pending_bytes > _UNREAD_SHARE_BYTES
-                ):
+                if self.pending_bytes > DISCONNECT_BYTES:
                     logger.warning("%r leaves %d bytes unread, disconnecting it", self, self.pending_bytes)
                     self.close()
+                    return
+                unread.count(self)
+                unread.make_room()
+                if self.closed:
                     return
                 self._writing = True
                 self._nursery.start_soon(self._write_as_the_peer_reads)
@@ -163,7 +191,8 @@ class Peer:
                 self.pending_bytes -= sent
                 if sent < len(data):
                     self._pending.insert(0, data[sent:])
-                self._count_unread()
+                if sent:
+                    unread.count(self)
                 self._wake_reader()
         except (OSError, trio.ClosedResourceError):
             self.close()
@@ -171,13 +200,9 @@ class Peer:
             self._writing = False
             self._wake_reader()
 
-    def _count_unread(self) -> None:
-        unread.total_bytes += self.pending_bytes - self._counted_bytes
-        self._counted_bytes = self.pending_bytes
-
     async def wait_until_read(self) -> None:
         """Hold a reader back until its peer has taken most of what waits for it."""
-        while self.pending_bytes > PAUSE_READING_BYTES and not self.closed:
+        while self.pending_bytes > (PAUSE_READING_BYTES if self.proven else PAUSE_STRANGER_BYTES) and not self.closed:
             self.flush()
             if self._writing:
                 # Not the socket itself: only one task may wait for it, and that is the writer.
@@ -201,7 +226,7 @@ class Peer:
         self.closed = True
         self._pending.clear()
         self.pending_bytes = 0
-        self._count_unread()
+        unread.forget(self)
         self._wake_reader()
         trio.lowlevel.notify_closing(self.socket)
         return True

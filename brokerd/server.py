@@ -19,6 +19,7 @@ from brokerd.peer import Peer
 from brokerd.tls import ServerTls, TlsSocket
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
+from mqwire.turns import AnyShare, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,9 +31,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BUFFER_BYTES: Final = 512 * 1024
-# Of a peer that has not shown an account the kernel holds, and one turn takes, this much: where hundreds send frames of
-# megabytes, their memory for TCP is under pressure otherwise, the kernel drops what has come, and a good client waits.
+# Of a peer that has not shown an account the kernel holds, and one turn takes of a large frame, this much: where hundreds send
+# frames of megabytes, their memory for TCP is under pressure otherwise, the kernel drops what has come, and a good client waits.
 _UNPROVEN_WINDOW_BYTES: Final = 64 * 1024
+# A first request is smaller as a rule. Hundreds of requests in one bite would be a stranger's to wait here.
+_STRANGERS_BITE_BYTES: Final = 4 * 1024
+# Of peers with an account, bites are small while so much that was read waits for its turn.
+_WAITING_BYTES: Final = 32 * 1024 * 1024
+_SMALL_BITE_BYTES: Final = 16 * 1024
+# Decoded at once: commands take many times the memory of their bytes, so those that are not served in a turn stay bytes.
+_COMMANDS_PER_TURN: Final = 128
 _PROVEN_WINDOW_BYTES: Final = 1 << 30  # the kernel's own limits hold
 # Room for a header beside the largest body that maxMessageSize lets through.
 _FRAME_MARGIN_BYTES: Final = 128 * 1024
@@ -58,8 +66,8 @@ class Service(Protocol):
     def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
         """Serve commands of a connection; returns how many of them: the others wait for its next turn."""
 
-    def pause_s(self, command: RemotingCommand) -> float:
-        """How long a command that was not served has to wait for its turn, in seconds."""
+    def pause_s(self, code: int) -> float:
+        """How long a command of this code that was not served has to wait for its turn, in seconds."""
 
     def peer_closed(self, peer: Peer) -> None:
         """A connection ended."""
@@ -78,6 +86,8 @@ class Server:
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
         self._resting = trio.Lock()
         self._strangers_turn = trio.StrictFIFOLock()
+        self._shares = Shares(trio.StrictFIFOLock, trio.lowlevel.checkpoint)
+        self._waiting_bytes = 0  # read of peers with an account, and not served yet
         self._listener: socket.socket | None = None
         self._ha_listener: socket.socket | None = None
 
@@ -200,7 +210,7 @@ class Server:
                 # The peer's before the handshake, so that closing a peer to make room for another frees its descriptor at once.
                 peer.socket = await self._tls.accept(peer.socket)
                 if isinstance(peer.socket, TlsSocket):
-                    await peer.socket.handshake()
+                    await peer.socket.handshake(self._shares.of_stranger(peer.remote_address[0]))
             await self._read(service, peer, connection)
         except (OSError, trio.ClosedResourceError) as error:
             logger.debug("%r: %s", peer, error)
@@ -215,14 +225,13 @@ class Server:
 
     async def _read(self, service: Service, peer: Peer, connection: Connection) -> None:
         sock = peer.socket
-        buffer = self._buffer
-        view = memoryview(buffer)
-        into: bytearray | memoryview = view[:_UNPROVEN_WINDOW_BYTES]
-        dispatch = service.dispatch
+        share: AnyShare = self._shares.of_stranger(peer.remote_address[0])
+        buffer = memoryview(self._buffer)
         wait_readable = trio.lowlevel.wait_readable
         pending = sock.pending if isinstance(sock, TlsSocket) else None
         partial_since_s: float | None = None  # when the unfinished frame began to arrive
         turns, turn_since_s = 0, 0.0  # since the other connections had theirs
+        is_window_open = False
         while not peer.closed:
             if turns == 0:
                 if pending is not None and pending():  # decrypted already: the socket itself may stay silent
@@ -234,38 +243,31 @@ class Server:
                 # to read from each. A request that proves an account is small as a rule, and one read takes it.
                 async with self._strangers_turn:
                     await trio.lowlevel.checkpoint()
+            await share.turn()
+            began_s = trio.current_time()
             try:
-                count = sock.recv_into(into)
+                count = sock.recv_into(buffer[: self._bite_bytes(peer)])
             except BlockingIOError:
                 turns = 0
                 continue
             if count == 0:
                 return
-            peer.last_read_s = now_s = trio.current_time()
+            peer.last_read_s = began_s
             if turns == 0:
-                turn_since_s = now_s
+                turn_since_s = began_s
             turns = (turns + 1) % _TURNS
-            connection.receive_data(view[:count])
-            commands = connection.commands()
-            if commands:
-                served = dispatch(peer, commands)
-                peer.flush()
-                while served < len(commands) and not peer.closed:
-                    await trio.lowlevel.checkpoint()
-                    await peer.wait_until_read()
-                    if service.pause_s(commands[served]):
-                        async with self._resting:  # one after the other, in the order in which they came
-                            await trio.sleep(service.pause_s(commands[served]))
-                            if not peer.closed:
-                                served += dispatch(peer, commands[served:])
-                    else:
-                        served += dispatch(peer, commands[served:])
-                    peer.flush()
-                if peer.pending_bytes:
-                    await peer.wait_until_read()
-                if peer.proven and into is not buffer:
-                    into = buffer
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, _PROVEN_WINDOW_BYTES)
+            connection.receive_data(buffer[:count])
+            is_served, left_code = self._serve_some(service, peer, connection)
+            share.spend(trio.current_time() - began_s)
+            if peer.proven and not is_window_open:
+                is_window_open = True
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, _PROVEN_WINDOW_BYTES)
+                if peer.access_key:
+                    share = self._shares.of_account(peer.access_key)
+            if connection.has_more:
+                await self._serve_the_rest(service, peer, connection, share, left_code)
+            if peer.pending_bytes:
+                await peer.wait_until_read()
             unfinished = connection.buffered_bytes
             if not unfinished:
                 partial_since_s = None
@@ -273,23 +275,68 @@ class Server:
                 if peer.unfinished_bytes:
                     self._admission.count_unfinished(peer, 0)
             else:
-                if commands or partial_since_s is None:
+                if is_served or partial_since_s is None:
                     partial_since_s = peer.last_read_s
                 peer.partial_deadline_s = (
                     partial_since_s + _PARTIAL_FRAME_TIMEOUT_S + unfinished / _PARTIAL_FRAME_BYTES_PER_S
                 )
-                leaving = self._admission.count_unfinished(peer, unfinished)
-                if leaving is not None:
-                    logger.warning("%r: closing, unfinished frames hold too much memory", leaving)
-                    self._admission.leave(leaving)
-                    leaving.close()
-                    if leaving is peer:
-                        return
-            if connection.is_broken:
-                connection.commands()  # says how
-            commands = []  # a silent peer would hold its last requests' bodies
+                self._count_unfinished(peer, unfinished)
             if trio.current_time() - turn_since_s > _TURN_S:
                 turns = 0
+
+    def _bite_bytes(self, peer: Peer) -> int:
+        """How much is read at once."""
+        if peer.proven:
+            return _RECEIVE_BUFFER_BYTES if self._waiting_bytes < _WAITING_BYTES else _SMALL_BITE_BYTES
+        return _UNPROVEN_WINDOW_BYTES if peer.unfinished_bytes else _STRANGERS_BITE_BYTES
+
+    @staticmethod
+    def _serve_some(service: Service, peer: Peer, connection: Connection) -> tuple[bool, int | None]:
+        """Serve what one turn serves of what has arrived. Returns whether that was anything, and the code of the first command
+        that was not served.
+        """
+        commands = connection.look(_COMMANDS_PER_TURN)
+        if not commands:
+            return False, None
+        served = service.dispatch(peer, commands)
+        peer.flush()
+        connection.take(served)
+        return True, commands[served].code if served < len(commands) else None
+
+    async def _serve_the_rest(
+        self, service: Service, peer: Peer, connection: Connection, share: AnyShare, left_code: int | None
+    ) -> None:
+        """Serve what is left of what was read, in turns with the other connections."""
+        held_bytes = connection.buffered_bytes
+        if held_bytes > _RECEIVE_BUFFER_BYTES:  # a large frame, and one behind it
+            self._count_unfinished(peer, held_bytes)
+        self._waiting_bytes += held_bytes
+        try:
+            while connection.has_more and not peer.closed:
+                await trio.lowlevel.checkpoint()
+                await peer.wait_until_read()
+                if left_code is not None and service.pause_s(left_code):
+                    async with self._resting:  # one after the other, in the order in which they came
+                        await trio.sleep(service.pause_s(left_code))
+                        if not peer.closed:
+                            left_code = self._serve_some(service, peer, connection)[1]
+                else:
+                    await share.turn()
+                    if peer.closed:
+                        return
+                    began_s = trio.current_time()
+                    left_code = self._serve_some(service, peer, connection)[1]
+                    share.spend(trio.current_time() - began_s)
+        finally:
+            self._waiting_bytes -= held_bytes
+
+    def _count_unfinished(self, peer: Peer, size_bytes: int) -> None:
+        """It holds so much that no request is made of yet. Where that is too much, someone is ended."""
+        leaving = self._admission.count_unfinished(peer, size_bytes)
+        if leaving is not None:
+            logger.warning("%r: closing, unfinished frames hold too much memory", leaving)
+            self._admission.leave(leaving)
+            leaving.close()
 
     async def _sweep(self) -> None:
         idle_s = float(self._config.server_channel_max_idle_time_seconds)

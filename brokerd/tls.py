@@ -11,6 +11,7 @@ import trio
 from brokerd.config import BrokerConfig
 from mqwire.errors import RemoteProtocolError
 from mqwire.tls import FIRST_BYTE, ClientAuth, ReloadedContext, TlsFiles, TlsMode, client_context, server_context
+from mqwire.turns import AnyShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +32,11 @@ class TlsSocket:
         self.getpeername = sock.getpeername
         self.close = sock.close
 
-    async def handshake(self) -> None:
-        """Come to terms with the client; raises OSError where that fails or takes too long."""
+    async def handshake(self, share: AnyShare) -> None:
+        """Come to terms with the client, in turns with others; raises OSError where that fails or takes too long."""
         try:
             with trio.fail_after(_HANDSHAKE_TIMEOUT_S):
-                await _handshake(self._socket)
+                await _handshake(self._socket, share)
         except trio.TooSlowError:
             raise ConnectionError("the TLS handshake took too long") from None
 
@@ -98,14 +99,18 @@ class ServerTls:
         )
 
 
-async def _handshake(secured: ssl.SSLSocket) -> None:
+async def _handshake(secured: ssl.SSLSocket, share: AnyShare) -> None:
     while True:
+        await share.turn()
+        began_s = trio.current_time()
         try:
             secured.do_handshake()
             return
         except ssl.SSLWantReadError:
+            share.spend(trio.current_time() - began_s)
             await trio.lowlevel.wait_readable(secured)
         except ssl.SSLWantWriteError:
+            share.spend(trio.current_time() - began_s)
             await trio.lowlevel.wait_writable(secured)
 
 

@@ -21,6 +21,7 @@ from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
 from mqwire.tls import FIRST_BYTE, ClientAuth, ReloadedContext, TlsConfigError, TlsFiles, TlsMode, server_context
+from mqwire.turns import AnyShare, Shares
 from namesrvd.acl import Accounts, AclConfigError
 from namesrvd.kv_config import KVConfigManager, write_durably
 from namesrvd.processor import Outcome, Processor
@@ -43,8 +44,12 @@ _UNFINISHED_MAX_BYTES: Final = {False: UNTRUSTED_SMALL_FRAMES_BYTES, True: UNTRU
 # A broker on a slow line that delivers is given longer than the frame timeout.
 _FRAME_BYTES_PER_S: Final = 64 * 1024
 _RECEIVE_BYTES: Final = 64 * 1024
+# A stranger's requests are small. Hundreds of them in one bite would be the stranger's to wait here.
+_STRANGERS_BITE_BYTES: Final = 4 * 1024
 # Answers are sent together, but not more of them than this at once are held.
 _SEND_BYTES: Final = 256 * 1024
+# All answers that are not read yet; beyond it, who has read nothing for longest goes.
+UNREAD_MAX_BYTES: Final = 48 * 1024 * 1024
 # Others get their turn after this many requests of one peer.
 _REQUESTS_PER_TURN: Final = 64
 
@@ -76,23 +81,49 @@ def _tls_of(config: NamesrvConfig) -> ReloadedContext | None:
 
 
 class _TurnsOfStrangers(trio.abc.Stream):
-    """A socket. Of all strangers in the middle of a frame one is read from in a turn of the loop: hundreds would hold up everyone
-    for as long as it takes to read from each.
+    """A socket whose reader, while it is a stranger, waits for its turn: hundreds would hold up everyone for as long as it takes to
+    serve each. Of those in the middle of a frame one is read from in a turn of the loop.
     """
 
-    def __init__(self, stream: trio.SocketStream, turn: trio.StrictFIFOLock) -> None:
+    def __init__(self, stream: trio.SocketStream, turn: trio.StrictFIFOLock, share: AnyShare) -> None:
         self._stream = stream
         self._turn = turn
+        self._share: AnyShare | None = share
+        self._read_s = math.inf
         self.in_frame = False  # of a stranger's
 
+    def trust(self) -> None:
+        """It is no stranger's."""
+        self._share = None
+
+    async def turn(self) -> None:
+        """Wait for the next turn."""
+        if self._share is not None:
+            self._spend()
+            await self._share.turn()
+            self._read_s = trio.current_time()
+
+    def _spend(self) -> None:
+        """Count as spent what has passed since it was read from: nothing waits between that and its answer, nor in a handshake."""
+        if self._share is not None:
+            now_s = trio.current_time()
+            self._share.spend(max(0.0, now_s - self._read_s))
+            self._read_s = math.inf
+
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        if self.in_frame:
+        self._spend()
+        if self._share is not None:
             await trio.lowlevel.wait_readable(self._stream.socket)
-            async with self._turn:
-                await trio.lowlevel.checkpoint()
-        return await self._stream.receive_some(max_bytes)
+            if self.in_frame:
+                async with self._turn:
+                    await trio.lowlevel.checkpoint()
+            await self._share.turn()
+        data = await self._stream.receive_some(max_bytes)
+        self._read_s = trio.current_time()
+        return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self._spend()
         await self._stream.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -117,16 +148,16 @@ class Peer:
         "unfinished_bytes",
     )
 
-    def __init__(self, stream: trio.SocketStream, strangers_turn: trio.StrictFIFOLock) -> None:
-        self.socket_stream = _TurnsOfStrangers(stream, strangers_turn)
+    def __init__(self, stream: trio.SocketStream, strangers_turn: trio.StrictFIFOLock, shares: Shares) -> None:
+        address = stream.socket.getpeername()
+        self.host: str = address[0]
+        self.socket_stream = _TurnsOfStrangers(stream, strangers_turn, shares.of_stranger(self.host))
         self.stream: trio.abc.Stream = self.socket_stream
         self.scope = trio.CancelScope()
         self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
         self.trusted = False
         self.unfinished_bytes = 0  # of a frame of a stranger's
         self.partial_since_s: float | None = None
-        address = stream.socket.getpeername()
-        self.host: str = address[0]
         self._name = f"{address[0]}:{address[1]}#{next(_ids)}"
 
     def __repr__(self) -> str:
@@ -140,12 +171,13 @@ class _Answers:
     replies: list[RemotingCommand] = field(default_factory=list)
     changing_kv: list[RemotingCommand] = field(default_factory=list)
     kv_changed: bool = False
-    body_bytes: int = 0
+    size_bytes: int = 0  # about
 
     def add(self, outcome: Outcome) -> None:
         if outcome.reply is not None:
             self.replies.append(outcome.reply)
-            self.body_bytes += len(outcome.reply.body)
+            self.size_bytes += len(outcome.reply.body) + len(outcome.reply.remark or "")
+            self.size_bytes += sum(map(len, outcome.reply.ext_fields.values()))
         if outcome.kv_changed:
             self.kv_changed = True
             if outcome.reply is not None:
@@ -170,6 +202,9 @@ class Server:
         self._accounts = accounts
         self._kv_lock = trio.Lock()
         self._strangers_turn = trio.StrictFIFOLock()
+        self._shares = Shares(trio.StrictFIFOLock, trio.lowlevel.checkpoint)
+        self._unread_bytes: dict[Peer, int] = {}  # of answers; who has read nothing for longest first
+        self._all_unread_bytes = 0
         self._peers: set[Peer] = set()
         self._by_host: dict[str, dict[Peer, None]] = {}  # in the order in which they came
         self._places = min(config.max_connections, _raise_descriptor_limit() - _RESERVED_DESCRIPTORS)
@@ -233,7 +268,7 @@ class Server:
             stream.socket.close()
             return
         try:
-            peer = Peer(stream, self._strangers_turn)
+            peer = Peer(stream, self._strangers_turn, self._shares)
         except OSError:  # it has gone already
             stream.socket.close()
             return
@@ -302,10 +337,14 @@ class Server:
         connection = peer.connection
         while data := await self._receive(peer):
             connection.receive_data(data)
-            # Again until nothing comes: a malformed frame after good ones is reported by the call after theirs.
-            while commands := connection.commands():
+            while commands := connection.look(_REQUESTS_PER_TURN):
+                connection.take(len(commands))
                 await self._process(peer, commands)
                 peer.partial_since_s = None
+                commands = []  # who waits, or is silent, holds none
+                if not connection.has_more:
+                    break
+                await peer.socket_stream.turn()
             self._check_unfinished_frame(peer, connection.buffered_bytes)
 
     async def _receive(self, peer: Peer) -> bytes | bytearray:
@@ -320,7 +359,8 @@ class Server:
                 deadline_s = peer.partial_since_s + patience_s
                 why = "a frame has been incomplete for too long"
         with trio.move_on_at(deadline_s):
-            return await peer.stream.receive_some(_RECEIVE_BYTES)
+            is_small = not peer.trusted and peer.partial_since_s is None
+            return await peer.stream.receive_some(_STRANGERS_BITE_BYTES if is_small else _RECEIVE_BYTES)
         logger.info("%r: closing, %s", peer, why)
         return b""
 
@@ -345,15 +385,15 @@ class Server:
 
     async def _process(self, peer: Peer, commands: list[RemotingCommand]) -> None:
         answers = _Answers()
-        for number, command in enumerate(commands, 1):
+        for command in commands:
             outcome = self._processor.process(peer, command)
             if outcome is None:
                 continue
-            peer.trusted = peer.trusted or outcome.trusted
+            if outcome.trusted and not peer.trusted:
+                peer.trusted = True
+                peer.socket_stream.trust()
             answers.add(outcome)
-            if number % _REQUESTS_PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
-            if answers.body_bytes > _SEND_BYTES:
+            if answers.size_bytes > _SEND_BYTES:
                 await self._send(peer, answers)
                 answers = _Answers()
         await self._send(peer, answers)
@@ -365,11 +405,26 @@ class Server:
             return
         data = b"".join([reply.encode() for reply in answers.replies])
         patience_s = self._config.frame_read_timeout_ms / 1000 + len(data) / _FRAME_BYTES_PER_S
-        with trio.move_on_after(patience_s) as scope:
-            await peer.stream.send_all(data)
+        self._count_unread(peer, len(data))
+        try:
+            with trio.move_on_after(patience_s) as scope:
+                await peer.stream.send_all(data)
+        finally:
+            self._count_unread(peer, 0)
         if scope.cancelled_caught:
             logger.warning("%r: closing, it does not read its answers", peer)
             raise trio.ClosedResourceError
+
+    def _count_unread(self, peer: Peer, size_bytes: int) -> None:
+        """So much is about to be sent to it. Where that is too much with what others have not read, end theirs, oldest first."""
+        self._all_unread_bytes += size_bytes - self._unread_bytes.pop(peer, 0)
+        if size_bytes:
+            self._unread_bytes[peer] = size_bytes
+        while self._all_unread_bytes > UNREAD_MAX_BYTES and len(self._unread_bytes) > 1:
+            slowest = next(iter(self._unread_bytes))
+            self._all_unread_bytes -= self._unread_bytes.pop(slowest)
+            logger.warning("%r: closing, it does not read its answers while others don't either", slowest)
+            slowest.scope.cancel()
 
     async def _persist_kv_config(self, replies: list[RemotingCommand]) -> None:
         """Write the table before the answers go out; they say so when it can't be written."""

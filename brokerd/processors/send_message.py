@@ -214,10 +214,11 @@ class SendMessageProcessor:
             if remark is not None:
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
         if not peer.proven:
-            remark = broker.quotas.connect(credential_of(broker.acl, request), peer)
+            access_key = credential_of(broker.acl, request)
+            remark = broker.quotas.connect(access_key, peer)
             if remark is not None:
                 raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
-            peer.proven = True
+            peer.proven, peer.access_key = True, access_key
         header = self._headers.read(request)
         origin = header[0]
         queue_id = header[1]

@@ -1,13 +1,14 @@
 """Bytes in, commands out: the receiving half of one connection, without a socket.
 
 Strategy: keep what has arrived in one buffer and cut every complete frame out of it per call, so that a reader works
-in bulk. Lengths are validated before anything is allocated for them, and a frame that grows byte by byte costs linear
-time.
+in bulk; or so many of them as it serves in a turn, for commands take many times the memory of their bytes. Lengths are
+validated before anything is allocated for them, and a frame that grows byte by byte costs linear time.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from enum import Enum
 from typing import Final
 
@@ -38,13 +39,29 @@ class Connection:
     connection stays broken and says so again.
     """
 
-    __slots__ = ("_broken", "_buffer", "_next_commands", "_next_frame_end", "max_frame_bytes", "max_header_bytes")
+    __slots__ = (
+        "_at",
+        "_broken",
+        "_buffer",
+        "_data",
+        "_ends",
+        "_next_commands",
+        "_next_frame_end",
+        "_saw_all",
+        "max_frame_bytes",
+        "max_header_bytes",
+    )
 
     def __init__(
         self, *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES, max_header_bytes: int = DEFAULT_MAX_HEADER_BYTES
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.max_header_bytes = max_header_bytes
+        # What is being cut, from `_at` on, and where in it the commands end that were looked at; the buffer is what came later.
+        self._data = b""
+        self._at = 0
+        self._ends: list[int] = []
+        self._saw_all = True  # the last look: no more commands are in the data
         self._buffer = bytearray()
         self._next_frame_end = 4  # nothing is worth looking at before this many bytes are here
         self._next_commands: list[RemotingCommand] = []
@@ -53,13 +70,13 @@ class Connection:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of an unfinished frame is held."""
-        return len(self._buffer)
+        """How much is held: of an unfinished frame, and of commands that were not taken yet."""
+        return len(self._data) - self._at + len(self._buffer)
 
     @property
-    def is_broken(self) -> bool:
-        """Whether the bytes so far ended in something that is not the protocol: the next `commands` raises."""
-        return self._broken is not None
+    def has_more(self) -> bool:
+        """Whether the last look, or what was not taken of it, left something to find, a malformed frame included."""
+        return bool(self._data)
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         """Take what the socket gave; costs nothing but the copy."""
@@ -74,27 +91,53 @@ class Connection:
         if self._next_commands:
             ready, self._next_commands = self._next_commands, []
             return ready
-        if self._broken is not None:
-            raise RemoteProtocolError(self._broken)
-        buffer = self._buffer
-        available = len(buffer)
-        if available < self._next_frame_end:
-            return []
-        found: list[RemotingCommand] = []
-        try:
-            position = self._decode_frames(bytes(buffer), available, found)
-        except RemoteProtocolError as error:
-            self._broken = str(error)
-            self._buffer = bytearray()
-            if not found:
-                raise
-            return found
-        del buffer[:position]
+        found = self.look(sys.maxsize)
+        self.take(len(found))
         return found
 
-    def _decode_frames(self, data: bytes, available: int, found: list[RemotingCommand]) -> int:
-        position = 0
-        append = found.append
+    def look(self, most: int) -> list[RemotingCommand]:
+        """As `commands`, but at most so many, which come again with the next call until they are taken."""
+        if self._broken is not None:
+            raise RemoteProtocolError(self._broken)
+        while True:
+            if not self._data:
+                if len(self._buffer) < self._next_frame_end:
+                    return []
+                self._data, self._buffer = bytes(self._buffer), bytearray()
+            found: list[RemotingCommand] = []
+            self._ends = []
+            try:
+                self._decode_frames(self._data, self._at, most, found, self._ends)
+            except RemoteProtocolError as error:
+                self._saw_all = False
+                if found:
+                    return found
+                self._broken = str(error)
+                self._data, self._at, self._buffer = b"", 0, bytearray()
+                raise
+            self._saw_all = len(found) < most
+            if found:
+                return found
+            self._keep_the_rest()
+
+    def take(self, count: int) -> None:
+        """The first `count` commands of the last look are done with."""
+        if count:
+            self._at = self._ends[count - 1]
+            del self._ends[:count]
+        if not self._ends and (self._saw_all or self._at == len(self._data)):
+            self._keep_the_rest()
+
+    def _keep_the_rest(self) -> None:
+        """Wait for more of the frame that begins here."""
+        self._buffer[:0] = self._data[self._at :]
+        self._data, self._at = b"", 0
+
+    def _decode_frames(
+        self, data: bytes, position: int, most: int, found: list[RemotingCommand], ends: list[int]
+    ) -> None:
+        available = len(data)
+        append, end_at = found.append, ends.append
         unpack_from = _FRAME_START.unpack_from
         max_frame_bytes = self.max_frame_bytes
         max_header_bytes = self.max_header_bytes
@@ -110,7 +153,7 @@ class Connection:
             frame_end = position + 4 + frame_length
             if frame_end > available:
                 self._next_frame_end = frame_end - position
-                return position
+                return
             header_end = position + 8 + header_length
             if mark >> 24 == 1 and remark_length == 0 and header_length == BINARY_HEADER_MIN_BYTES + fields_length:
                 fields = data[position + _FRAME_START_BYTES : header_end]
@@ -118,12 +161,18 @@ class Connection:
                 append(binary_command(code, language, version, opaque, flag, None, fields, body))
             else:
                 append(decode_header(data[position + 8 : header_end], mark >> 24, data[header_end:frame_end]))
+            end_at(frame_end)
             position = frame_end
-        return self._decode_short_frames(data, position, available, found)
+            if len(ends) >= most:
+                return
+        self._decode_short_frames(data, position, most, found, ends)
 
-    def _decode_short_frames(self, data: bytes, position: int, available: int, found: list[RemotingCommand]) -> int:
-        """The rest of the buffer: an unfinished frame, tiny frames, or a length that is a lie."""
-        while available - position >= 4:
+    def _decode_short_frames(
+        self, data: bytes, position: int, most: int, found: list[RemotingCommand], ends: list[int]
+    ) -> None:
+        """The rest: an unfinished frame, tiny frames, or a length that is a lie."""
+        available = len(data)
+        while available - position >= 4 and len(ends) < most:
             frame_length = int.from_bytes(data[position : position + 4], "big")
             if frame_length > self.max_frame_bytes or frame_length < 4:
                 raise RemoteProtocolError(
@@ -131,7 +180,7 @@ class Connection:
                 )
             if available - position < 8:
                 self._next_frame_end = 8
-                return position
+                return
             mark = int.from_bytes(data[position + 4 : position + 8], "big")
             header_length = mark & 0xFFFFFF
             if header_length > frame_length - 4 or header_length > self.max_header_bytes:
@@ -142,12 +191,12 @@ class Connection:
             frame_end = position + 4 + frame_length
             if frame_end > available:
                 self._next_frame_end = frame_end - position
-                return position
+                return
             header_end = position + 8 + header_length
             found.append(decode_header(data[position + 8 : header_end], mark >> 24, data[header_end:frame_end]))
+            ends.append(frame_end)
             position = frame_end
         self._next_frame_end = 4
-        return position
 
     def next_event(self) -> RemotingCommand | _NeedData:
         """The next command, or NEED_DATA; the one-at-a-time twin of `commands`."""

@@ -56,6 +56,7 @@ class RecordingPeer:
         self.closed = False
         self.pending_bytes = 0
         self.proven = False
+        self.access_key = ""
         self._connection = Connection()
         self._pushed: list[RemotingCommand] = []
 

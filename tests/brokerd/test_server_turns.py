@@ -39,7 +39,7 @@ class EndlessClient:
             self.socket.close()
         return len(commands)
 
-    def pause_s(self, command: RemotingCommand) -> float:
+    def pause_s(self, code: int) -> float:
         return 0.0
 
     def peer_closed(self, peer: Peer) -> None:
@@ -100,7 +100,7 @@ class RestingService(EndlessClient):
         super().__init__(sock)
         self.rests = True
 
-    def pause_s(self, command: RemotingCommand) -> float:
+    def pause_s(self, code: int) -> float:
         self.rests = False
         return 0.001
 
@@ -151,7 +151,7 @@ async def _strangers_read_in_each_turn(*, have_shown_an_account: bool) -> list[i
                 stranger.peer.proven = have_shown_an_account
                 stranger.sends_a_part()
                 nursery.start_soon(server._read, service, stranger.peer, Connection())
-            while not all(stranger.peer.unfinished_bytes for stranger in strangers):
+            while not all(stranger.peer.unfinished_bytes == PART_BYTES for stranger in strangers):
                 await trio.lowlevel.checkpoint()
             for stranger in strangers:
                 stranger.sends_a_part()

@@ -152,3 +152,62 @@ def test_a_header_full_of_fields_is_refused_at_the_first_beyond_the_limit() -> N
     finally:
         tracemalloc.stop()
     assert peak_bytes < 64 * KIBIBYTE, "what follows is not decoded"
+
+
+def requests(count: int) -> bytes:
+    return b"".join(RemotingCommand.request(code).encode() for code in range(count))
+
+
+def codes(commands: list[RemotingCommand]) -> list[int]:
+    return [command.code for command in commands]
+
+
+def test_a_look_finds_so_many_commands_and_what_was_not_taken_again() -> None:
+    connection = Connection()
+    data = requests(8)
+    connection.receive_data(data[:-3])
+    assert codes(connection.look(4)) == [0, 1, 2, 3]
+    connection.take(3)
+    assert connection.has_more
+    assert codes(connection.look(5)) == [3, 4, 5, 6]
+    connection.take(4)
+    assert not connection.has_more
+    connection.receive_data(data[-3:])
+    assert codes(connection.look(4)) == [7]
+
+
+def test_what_a_look_left_to_arrive_joins_what_arrives() -> None:
+    connection = Connection()
+    data = requests(5)
+    connection.receive_data(data[:-3])
+    assert len(connection.look(2)) == 2
+    connection.take(2)
+    connection.receive_data(data[-3:])
+    assert codes(connection.commands() + connection.commands()) == [2, 3, 4]
+    assert connection.buffered_bytes == 0
+
+
+def test_a_malformed_frame_is_found_by_the_look_after_those_before_it() -> None:
+    connection = Connection()
+    connection.receive_data(requests(2) + bytes(8))
+    assert len(connection.look(4)) == 2
+    connection.take(1)
+    assert codes(connection.look(4)) == [1]
+    connection.take(1)
+    assert connection.has_more
+    with pytest.raises(RemoteProtocolError, match="claims"):
+        connection.look(4)
+
+
+def test_commands_that_wait_for_a_later_look_take_no_more_than_their_bytes() -> None:
+    fields = {f"k{number}": "" for number in range(100)}
+    data = RemotingCommand.request(34, ext_fields=fields).encode() * 200
+    connection = Connection()
+    tracemalloc.start()
+    try:
+        connection.receive_data(data)
+        connection.take(len(connection.look(2)))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 3 * len(data)

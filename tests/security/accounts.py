@@ -12,12 +12,14 @@ from tests.brokerd.broker_under_test import FIRST_MS, BrokerUnderTest
 PLATFORM = SessionCredentials("control-plane", "control-plane-secret")
 TENANT_ADMIN = SessionCredentials("tenant-admin", "tenant-admin-secret")
 PROGRAM = SessionCredentials("tenant-app", "tenant-app-secret")
+OTHER_PROGRAM = SessionCredentials("other-app", "other-app-secret")
 
 ACCOUNTS = """
 accounts:
   - {accessKey: control-plane, secretKey: control-plane-secret, infrastructure: true}
   - {accessKey: tenant-admin, secretKey: tenant-admin-secret, admin: true}
   - {accessKey: tenant-app, secretKey: tenant-app-secret, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}
+  - {accessKey: other-app, secretKey: other-app-secret, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}
 """
 
 

@@ -6,9 +6,9 @@
 
 measures, with a live daemon for each attack, the 99th percentile of a good client's sends (of its questions for a route) while
 nothing and while the attack goes on, and the most memory that the daemon holds. The attack goes on twice: as it is, and with the
-attacker's process at nice 19. A real attacker has a machine of their own; here each takes the processor that broker and good client
-need, and the second figure shows how much of the first is only that. It fails where memory passes 256 MiB, or the percentile ten
-times its quiet value with the attacker at nice 19.
+attacker's process at nice 19. Attackers have another address than the good client, and another key. A real attacker has a
+machine of their own; here each takes the processor that broker and good client need, and the second figure shows how much of the
+first is only that. It fails where memory passes 256 MiB, or the percentile ten times its quiet value with the attacker at nice 19.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import multiprocessing
 import os
 import random
 import resource
+import selectors
 import socket
+import ssl
 import struct
 import sys
 import tempfile
@@ -40,8 +42,9 @@ from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHead
 from tests.daemons import NameServerDaemon
 from tests.mutated_frames import corpus, mutated
 from tests.processes import resident_bytes
-from tests.remoting import connect, exchange
-from tests.security.accounts import ACCOUNTS, PROGRAM
+from tests.remoting import TIMEOUT_S, connect, exchange
+from tests.security.accounts import ACCOUNTS, OTHER_PROGRAM, PROGRAM
+from tests.security.certificates import Authority
 from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES, LiveBroker, answers, send_request
 
 _GOOD_PAUSE_S = 0.004
@@ -62,6 +65,12 @@ Attack = Callable[[str, Stop], None]
 ATTACKS: dict[str, Attack] = {}
 
 
+def _connect(address: str) -> socket.socket:
+    """A connection from another address than good clients have."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=TIMEOUT_S, source_address=("127.0.0.2", 0))
+
+
 def _attack(function: Attack) -> Attack:
     ATTACKS[function.__name__.replace("_", " ")] = function
     return function
@@ -76,7 +85,7 @@ def _signed(code: int, body: bytes = b"", fields: dict[str, str] | None = None) 
 def _pour(address: str, stop: Stop, frames: Iterator[bytes], read: bool = True) -> None:
     """Write frames for as long as the broker takes them, over connections that are opened again when it ends them."""
     while not stop.is_set():
-        with contextlib.suppress(OSError), connect(address) as stream:
+        with contextlib.suppress(OSError), _connect(address) as stream:
             stream.settimeout(_RECEIVE_S)
             reader = threading.Thread(target=_read_away, args=(stream,), daemon=True)
             if read:
@@ -88,6 +97,38 @@ def _pour(address: str, stop: Stop, frames: Iterator[bytes], read: bool = True) 
                         view = view[stream.send(view) :]
                     except TimeoutError:
                         continue
+
+
+def _pour_from_many(address: str, stop: Stop, connections: int, first: bytes, frame: bytes) -> None:
+    """Write `first` and then one frame again and again over so many connections, and read no answer."""
+    data = frame * (MEBIBYTE // len(frame))
+    held: dict[socket.socket, int] = {}
+    watched = selectors.DefaultSelector()
+
+    def leave(stream: socket.socket) -> None:
+        watched.unregister(stream)
+        del held[stream]
+        stream.close()
+
+    while not stop.is_set():
+        with contextlib.suppress(OSError):
+            while len(held) < connections:
+                stream = _connect(address)
+                stream.sendall(first)
+                stream.setblocking(False)
+                held[stream] = 0
+                watched.register(stream, selectors.EVENT_WRITE)
+        for key, _ in watched.select(0.05):
+            peer = key.fileobj
+            assert isinstance(peer, socket.socket)
+            try:
+                held[peer] = (held[peer] + peer.send(memoryview(data)[held[peer] :])) % len(data)
+            except BlockingIOError:
+                continue
+            except OSError:
+                leave(peer)
+    for stream in list(held):
+        leave(stream)
 
 
 def _read_away(stream: socket.socket) -> None:
@@ -109,7 +150,7 @@ def idle_connections(address: str, stop: Stop) -> None:
         for _ in range(1_100):
             if stop.is_set():
                 return
-            stack.enter_context(connect(address))
+            stack.enter_context(_connect(address))
         while not stop.is_set():
             time.sleep(0.05)
 
@@ -119,7 +160,7 @@ def connections_without_end(address: str, stop: Stop) -> None:
     held: list[socket.socket] = []
     while not stop.is_set():
         with contextlib.suppress(OSError):
-            held.append(connect(address))
+            held.append(_connect(address))
         if len(held) > 900:
             held.pop(0).close()
     for stream in held:
@@ -159,10 +200,35 @@ def _hold_unfinished(address: str, stop: Stop, unfinished: bytes, *, connections
     held: list[socket.socket] = []
     while not stop.is_set():
         with contextlib.suppress(OSError):
-            stream = connect(address)
+            stream = _connect(address)
             held.append(stream)
             stream.sendall(unfinished)
         if len(held) > connections:
+            held.pop(0).close()
+    for stream in held:
+        stream.close()
+
+
+@_attack
+def tiny_frames_of_many(address: str, stop: Stop) -> None:
+    _pour_from_many(address, stop, 600, b"", struct.pack(">II", 15, 11) + b'{"code":34}')
+
+
+@_attack
+def tls_handshakes_without_end(address: str, stop: Stop) -> None:
+    _raise_descriptor_limit()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    hello = outgoing.read()
+    held: list[socket.socket] = []
+    while not stop.is_set():
+        with contextlib.suppress(OSError):
+            held.append(_connect(address))
+            held[-1].sendall(hello)
+        if len(held) > 900:
             held.pop(0).close()
     for stream in held:
         stream.close()
@@ -188,7 +254,7 @@ def large_sends_with_a_wrong_secret(address: str, stop: Stop) -> None:
 def damaged_frames(address: str, stop: Stop) -> None:
     source, good = random.Random(7), corpus()
     while not stop.is_set():
-        with contextlib.suppress(OSError), connect(address) as stream:
+        with contextlib.suppress(OSError), _connect(address) as stream:
             stream.sendall(b"".join(mutated(source.choice(good), source) for _ in range(4)))
             stream.shutdown(socket.SHUT_WR)
             while stream.recv(MEBIBYTE):
@@ -200,7 +266,7 @@ def damaged_frames(address: str, stop: Stop) -> None:
 
 @_attack
 def pipelined_views_of_a_large_message(address: str, stop: Stop) -> None:
-    with connect(address) as stream:
+    with _connect(address) as stream:
         stream.sendall(send_request(bytes(4 * MEBIBYTE - 1024)).encode())
         large = answers(stream, 1)[0]
     request = RemotingCommand.request(
@@ -210,7 +276,7 @@ def pipelined_views_of_a_large_message(address: str, stop: Stop) -> None:
     frame = request.encode() * 400
     with contextlib.ExitStack() as stack:
         for _ in range(20):
-            stream = stack.enter_context(connect(address))
+            stream = stack.enter_context(_connect(address))
             with contextlib.suppress(OSError):
                 stream.sendall(frame)  # none of the answers is read
         _pour(address, stop, itertools.repeat(frame))
@@ -275,7 +341,7 @@ def heartbeats_of_long_client_ids(address: str, stop: Stop) -> None:
                 return
             client = HeartbeatData(client_id=f"{number}".ljust(MEBIBYTE, "x"), consumer_data_set=[_consumer("g")])
             with contextlib.suppress(OSError):
-                stream = stack.enter_context(connect(address))
+                stream = stack.enter_context(_connect(address))
                 stream.sendall(_signed(RequestCode.HEART_BEAT, client.to_json()))
                 answers(stream, 1)
         while not stop.is_set():
@@ -365,6 +431,24 @@ def looks_over_many_connections(address: str, stop: Stop) -> None:
 
 
 @_attack
+def tiny_frames_of_many_with_a_key(address: str, stop: Stop) -> None:
+    question = _signed(RequestCode.GET_MAX_OFFSET, fields={"topic": "orders", "queueId": "0"})
+    _pour_from_many(address, stop, 600, question, struct.pack(">II", 15, 11) + b'{"code":34}')
+
+
+@_attack
+def answers_that_no_one_reads(address: str, stop: Stop) -> None:
+    with _connect(address) as stream:
+        stream.sendall(send_request(bytes(400 * 1024)).encode())
+        large = answers(stream, 1)[0]
+    request = RemotingCommand.request(
+        RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=int(large.ext_fields["msgId"][-16:], 16))
+    )
+    sign_request(request, PROGRAM)
+    _pour_from_many(address, stop, 900, b"", request.encode())
+
+
+@_attack
 def sends_of_another_program(address: str, stop: Stop) -> None:
     _pour(address, stop, itertools.repeat(send_request(bytes(1024)).encode() * 16))
 
@@ -381,6 +465,12 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _certificate(folder: Path) -> dict[str, str]:
+    """The keys of a daemon that takes TLS beside plain text."""
+    identity = Authority(folder / "ca").issue("daemon")
+    return {"tls.server.certPath": str(identity.cert_path), "tls.server.keyPath": str(identity.key_path)}
+
+
 class LiveNameServer:
     """A name server with access control, as a real process."""
 
@@ -388,7 +478,8 @@ class LiveNameServer:
         folder.mkdir(parents=True, exist_ok=True)
         accounts = folder / "plain_acl.yml"
         accounts.write_text(ACCOUNTS)
-        self.daemon = NameServerDaemon(folder, {"aclEnable": "true", "aclConfigFile": str(accounts)}).start()
+        keys = {"aclEnable": "true", "aclConfigFile": str(accounts), **_certificate(folder)}
+        self.daemon = NameServerDaemon(folder, keys).start()
 
     @property
     def address(self) -> str:
@@ -454,12 +545,13 @@ class Measured:
 
 def measure(attack: str, folder: Path, seconds: float) -> Measured:
     """Of a broker, and a good client's sends."""
-    broker = LiveBroker(folder, quotaCredentialConnections="1000", quotaCredentialHeldPulls="20000")
+    quotas = {"quotaCredentialConnections": "1000", "quotaCredentialHeldPulls": "20000"}
+    broker = LiveBroker(folder, **quotas, **_certificate(folder))
 
     @contextlib.contextmanager
     def good_client() -> Iterator[Callable[[], object]]:
         with broker.connection() as stream:
-            yield lambda: broker.send(stream, bytes(1024))
+            yield lambda: broker.send(stream, bytes(1024), OTHER_PROGRAM)
 
     return _measured(attack, broker, good_client, seconds)
 

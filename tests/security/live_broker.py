@@ -72,9 +72,11 @@ class LiveBroker:
     def connection(self) -> socket.socket:
         return connect(self.address)
 
-    def send(self, stream: socket.socket, body: bytes = b"good") -> RemotingCommand:
+    def send(
+        self, stream: socket.socket, body: bytes = b"good", credentials: SessionCredentials = PROGRAM
+    ) -> RemotingCommand:
         """A good client's send."""
-        return exchange(stream, send_request(body))
+        return exchange(stream, send_request(body, credentials))
 
 
 def send_request(body: bytes, credentials: SessionCredentials = PROGRAM) -> RemotingCommand:

@@ -316,8 +316,8 @@ def test_looks_rest_as_long_as_they_took_and_programs_go_on(
     first, second = RecordingPeer(), RecordingPeer()
     assert dispatcher.dispatch(first, [look, look]) == 1
     assert dispatcher.dispatch(second, [send_request(b"x"), look]) == 1
-    assert dispatcher.pause_s(look) == pytest.approx(0.02)
-    assert dispatcher.pause_s(send_request(b"x")) == 0
+    assert dispatcher.pause_s(look.code) == pytest.approx(0.02)
+    assert dispatcher.pause_s(RequestCode.SEND_MESSAGE_V2) == 0
     platform_broker.clock.advance(0.03)
     assert dispatcher.dispatch(second, [look]) == 1
     assert [len(peer.take()) for peer in (first, second)] == [1, 2]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
+from brokerd.tls import TlsSocket
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.secrets import secret_encrypt
 from controlplane.clusters.tls import cluster_tls
@@ -18,6 +21,7 @@ from mqwire.acl import sign_request
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.tls import ReloadedContext, TlsConfigError, TlsFiles, server_context
+from mqwire.turns import Share
 from tests.daemons import BrokerDaemon, NameServerDaemon
 from tests.processes import wait_until
 from tests.remoting import connect, exchange
@@ -242,3 +246,38 @@ def test_brokers_register_and_the_sdk_sends_where_everything_is_enforced(authori
     finally:
         broker.kill()
         names.kill()
+
+
+class NotedShare(Share):
+    """Notes how often was waited for a turn, and what was spent."""
+
+    def __init__(self) -> None:
+        super().__init__(trio.Lock(), trio.lowlevel.checkpoint)
+        self.turns = 0
+        self.spent: list[float] = []
+
+    async def turn(self) -> None:
+        self.turns += 1
+        await super().turn()
+
+    def spend(self, seconds: float) -> None:
+        self.spent.append(seconds)
+        super().spend(seconds)
+
+
+@pytest.mark.trio
+async def test_each_step_of_a_handshake_takes_a_turn_among_strangers(authority: Authority) -> None:
+    context = server_context(TlsFiles(**paths(authority, "turns")))
+    share = NotedShare()
+    ours, theirs = socket.socketpair()
+    with ours, theirs, trio.fail_after(10):
+        theirs.setblocking(False)
+        secured_socket = TlsSocket(context.wrap_socket(theirs, server_side=True, do_handshake_on_connect=False))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(secured_socket.handshake, share)
+            wrap = functools.partial(authority.client_context().wrap_socket, ours, server_hostname="127.0.0.1")
+            client = await trio.to_thread.run_sync(wrap)
+        client.close()
+        secured_socket.close()
+    assert share.turns >= 2
+    assert sum(share.spent) > 0

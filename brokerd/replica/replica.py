@@ -686,8 +686,9 @@ class Replica:
             own_min_offset=self._store.min_physical_offset,
             own_end_offset=self._store.end_offset,
             own_confirm_offset=self._leader_confirm_offset,
-            # Where leaders are assigned the operator has decided, and was warned of what is lost. An elected leader has it all.
-            may_truncate_confirmed=self.elections is None,
+            # Where leaders are assigned the operator has decided, and was warned of what is lost. An elected leader has it all,
+            # unless what counted was in memory only, and a majority has lost it and has gone on: who held it would never follow.
+            may_truncate_confirmed=self.elections is None or not self._settings.durable_counts,
         )
 
     def take_lease(self, epoch: int, asked_at_s: float, lease_s: float) -> None:

@@ -67,6 +67,7 @@ class QuorumHistory(ElectingHistory):
         self.shown: dict[tuple[int, int], int] = {}  # (queue, offset) -> message
         self.least_majority: Callable[[], int] = lambda: 0
         self._lost_by: list[tuple[str, LostRange]] = []
+        self.given_up_from: int | None = None  # the lowest place from which on a leader lacked what may be lost
 
     def elected(self, node: str, epoch: int, records: Iterable[Record], end_offset: int) -> None:
         """A process begins to lead: it must have all that older epochs committed.
@@ -141,6 +142,7 @@ class QuorumHistory(ElectingHistory):
         # Not to where the first of these began: what comes instead of it may begin earlier, where a file's end was left blank.
         kept_end = max((record.end for start, record in self.committed.items() if start < missing[0]), default=0)
         self.committed_end = kept_end
+        self.given_up_from = kept_end if self.given_up_from is None else min(self.given_up_from, kept_end)
         self._committed_ends = {epoch: min(end, kept_end) for epoch, end in self._committed_ends.items()}
         for start in missing:
             del self.committed[start]

@@ -134,6 +134,8 @@ class QuorumProcess(ElectingProcess):
             machine.holds_all()
         if machine.spoiled_at is not None and machine.spoiled_at <= self.store.end_offset < self._matched:
             self._matched = self.store.end_offset  # it may drop its log from the damage on, and fetch that again
+        if history.given_up_from is not None and history.given_up_from <= self.store.end_offset < self._matched:
+            self._matched = self.store.end_offset  # it follows those who went on without
         if self.store.end_offset < self._matched:
             machine.violation(f"{self.name} cut to {self.store.end_offset}, below its confirmOffset {self._matched}")
         if self.begins_to_lead():

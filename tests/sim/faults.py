@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mqwire.message import decode_records
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from tests.sim.history import Copy, Violation
-from tests.sim.sim_requests import ChangeTopic, CommitOffset, Read
+from tests.sim.sim_requests import ChangeTopic, CommitOffset, Demote, Read
 
 if TYPE_CHECKING:
     from tests.sim.machine import Machine, Rot
@@ -26,6 +26,8 @@ _PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
 
 class Faults:
     """Happens until `stopped`."""
+
+    _fenced_late: str | None = None  # the leader that hears of the next fence a moment after the others
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -82,6 +84,8 @@ class Faults:
             6: self._rot_of_two,
             7: self._worst_candidate,
         }
+        if self._world.mode == "async":
+            return plans | {2: self._late_fence}
         if self._world.mode != "sync":
             return plans
         return plans | {1: self._leader_alone, 9: self._leader_alone_while_others_are_suspended}
@@ -124,6 +128,12 @@ class Faults:
         self._world.history.counts[f"fault: {kind.__name__.strip('_').replace('_', ' ')}"] += 1
         kind()
         self.run()
+
+    def asked(self, name: str, request: Any) -> None:
+        """Someone is about to ask a replica for something."""
+        if isinstance(request, Demote) and name == self._fenced_late and not self.stopped:
+            self._fenced_late = None
+            self._block([(self._world.control_plane.name, name)], self._loop.random.uniform(0.05, 0.5))
 
     def answer_leaves(self, name: str, request: Any) -> None:
         """A broker that has just answered that a change is done may lose its power before anything else happens."""
@@ -425,10 +435,10 @@ class Faults:
         one, other = names[:place], names[place:]
         self._block([(a, b) for a in one for b in other] + [(b, a) for a in one for b in other])
 
-    def _block(self, pairs: list[tuple[str, str]]) -> None:
+    def _block(self, pairs: list[tuple[str, str]], mean_s: float = 2.0) -> None:
         self._loop.note(f"cut off: {sorted(pairs)}")
         self._world.network.blocked.update(pairs)
-        self._later(2.0, lambda: self._world.network.blocked.difference_update(pairs))
+        self._later(mean_s, lambda: self._world.network.blocked.difference_update(pairs))
 
     def _name_server_restart(self) -> None:
         self._loop.random.choice(self._world.name_servers).restart()
@@ -483,6 +493,17 @@ class Faults:
             loop.after(0.05, lambda: control.start(control.failover(laggard.name)))
 
         loop.after(lag_s - 0.1, away)
+
+    def _late_fence(self) -> None:
+        """The leader hears of a fence a moment after the others, and what it has acknowledged meanwhile only it holds."""
+        leaders = [one for one in self._world.machines if one.process and one.process.replica.leads]
+        followers = [one for one in self._world.machines if one not in leaders]
+        if not leaders or not followers or self._loop.now_s < self._composed_until_s:
+            return
+        control = self._world.control_plane
+        self._composed_until_s = self._loop.now_s + _PROMOTION_S / 2
+        self._fenced_late = leaders[0].name
+        control.start(control.failover(self._loop.random.choice(followers).name))
 
     def _out_of_sight(self) -> None:
         """Only clients still reach the leader: an operator takes it for dead, and promotes another."""

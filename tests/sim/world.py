@@ -275,6 +275,7 @@ def observe_network(
     by_name = {machine.name: machine for machine in machines}
 
     def asked(name: str, request: Any) -> None:
+        faults().asked(name, request)
         if isinstance(request, Promote) and request.clean:
             history.clean_promotions.add((name, request.new_epoch))
         if isinstance(request, Promote) and request.fenced:

@@ -132,3 +132,10 @@ def test_names_of_all_languages_are_kept(world: World) -> None:
 )
 def test_links_that_were_mailed_stay_out_of_the_log(path: str, logged: str) -> None:
     assert loggable_path(path) == logged
+
+
+@override_settings(EMAIL_BACKEND="django.core.mail.backends.smtp.EmailBackend", EMAIL_HOST="127.0.0.1", EMAIL_PORT=1)
+def test_a_mail_server_that_is_away_is_said_and_no_fault_of_the_page(client: Client, world: World) -> None:
+    answer = client.post("/password/reset/", {"email": "alice@example.com"})
+    assert answer.status_code == 503
+    assert "did not take our mail to alice@example.com" in answer.content.decode()

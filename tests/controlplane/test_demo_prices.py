@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import Client, override_settings
 
 from controlplane.accounts.models import User
 from controlplane.billing.models import Plan
@@ -67,6 +68,16 @@ def test_an_operator_is_made_once_and_then_left_alone(db: None, monkeypatch: pyt
     User.objects.update(is_staff=False)
     call_command("make_operator", EMAIL, "--create")
     assert not User.objects.get(email=EMAIL).is_staff
+
+
+def test_an_operator_made_at_the_machine_logs_in_without_a_mail(
+    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIGHWATER_OPERATOR_PASSWORD", "correct horse battery")
+    call_command("make_operator", EMAIL, "--create")
+    with override_settings(ACCOUNT_EMAIL_VERIFICATION="mandatory"):
+        client.post("/login/", {"login": EMAIL, "password": "correct horse battery"})
+    assert client.session.get("_auth_user_id")
 
 
 def test_an_operator_without_a_password_is_refused(db: None, monkeypatch: pytest.MonkeyPatch) -> None:

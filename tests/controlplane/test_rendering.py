@@ -102,7 +102,9 @@ def test_brokerd_takes_the_file_without_a_warning(tmp_path: Path) -> None:
 
 def test_namesrvd_takes_the_file_without_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "namesrv.conf"
-    path.write_text(render_namesrv_conf(NameServerConfiguration("127.0.0.1", 20001, "/state/plain_acl.yml")))
+    path.write_text(
+        render_namesrv_conf(NameServerConfiguration("127.0.0.1", 20001, "/state/acl.yml", "/state/kv.json"))
+    )
     warnings: list[str] = []
     config = namesrvd.config.load_config(str(path), warn=warnings.append)
     assert warnings == []
@@ -114,13 +116,14 @@ def test_the_brokers_own_credential_is_json() -> None:
     assert json.loads(value) == {"accessKey": "HWCONTROL", "secretKey": "s3cret"}
 
 
-def test_namesrv_conf_turns_access_control_on() -> None:
-    text = render_namesrv_conf(NameServerConfiguration("127.0.0.1", 20001, "/state/plain_acl.yml"))
+def test_namesrv_conf_turns_access_control_on_and_leaves_no_file_to_the_daemons_home() -> None:
+    text = render_namesrv_conf(NameServerConfiguration("127.0.0.1", 20001, "/state/acl.yml", "/state/kv.json"))
     assert properties(text) == {
         "bindAddress": "127.0.0.1",
         "listenPort": "20001",
         "aclEnable": "true",
-        "aclConfigFile": "/state/plain_acl.yml",
+        "aclConfigFile": "/state/acl.yml",
+        "kvConfigPath": "/state/kv.json",
     }
 
 

@@ -2,16 +2,20 @@
 
 from typing import Any
 
+import structlog
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.authentication import get_authentication_records
+from allauth.core.exceptions import ImmediateHttpResponse
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import translation
 
 from controlplane.accounts.models import User
 
+_log = structlog.get_logger(__name__)
 # In the session: where to go on after the second factor was given.
 FACTOR_WANTED_FOR = "factor_wanted_for"
 
@@ -26,10 +30,17 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped up
         return str(settings.HIGHWATER_SIGN_UP) == "open"
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
-        """Mail in the language of the address's account; in the page's where it has none or there is no account."""
+        """Mail in the language of the address's account; in the page's where it has none or there is no account. Where no mail
+        server takes it, a page that says so is the answer.
+        """
         language = User.objects.filter(email__iexact=email).values_list("language", flat=True).first()
-        with translation.override(language or translation.get_language()):
-            super().send_mail(template_prefix, email, context)
+        try:
+            with translation.override(language or translation.get_language()):
+                super().send_mail(template_prefix, email, context)
+        except OSError as error:
+            _log.error("mail_not_sent", reason=str(error))
+            page = render(self.request, "account/mail_not_sent.html", {"email": email}, status=503)
+            raise ImmediateHttpResponse(page) from error
 
     def get_login_stages(self) -> list[str]:
         """Return the steps of a log-in, with our own for the second factor."""

@@ -103,6 +103,7 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
                 bind_address=server.host,
                 port=_port(server),
                 acl_path=str(path / "plain_acl.yml"),
+                kv_config_path=str(path / "kvConfig.json"),
                 tls=_tls_paths(cluster, path),
             )
         )

@@ -48,6 +48,7 @@ class NameServerConfiguration:
     bind_address: str
     port: int
     acl_path: str
+    kv_config_path: str
     tls: TlsPaths | None = None
 
 
@@ -100,6 +101,8 @@ def render_namesrv_conf(configuration: NameServerConfiguration) -> str:
             "listenPort": configuration.port,
             "aclEnable": True,
             "aclConfigFile": configuration.acl_path,
+            # Its default is in the home of whom it runs as: one file for all clusters, or a folder that it may not enter.
+            "kvConfigPath": configuration.kv_config_path,
             **_tls(configuration.tls),
         }
     )

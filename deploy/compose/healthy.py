@@ -21,7 +21,7 @@ def main() -> None:
 def _web() -> None:
     """Ask as the proxy does: under the console's own name."""
     host = urlsplit(os.environ["HIGHWATER_PUBLIC_URL"]).netloc
-    address = f"http://127.0.0.1:{os.environ.get('PORT', '8000')}/readyz"
+    address = f"http://127.0.0.1:{os.environ['PORT']}/readyz"
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(urllib.request.Request(address, headers={"Host": host}), timeout=10):
         """It answers 503, which raises, while PostgreSQL or Redis is away."""

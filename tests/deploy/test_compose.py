@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = [name for name, service in SERVICES.items() if "build" in service]
+OURS = [name for name, service in SERVICES.items() if service["image"].startswith("highwater")]
 EXAMPLE = dict(
     line.split("=", 1)
     for line in (DEPLOY / "compose" / ".env.example").read_text().splitlines()
@@ -64,6 +64,25 @@ def test_every_service_that_goes_on_has_a_health_check_but_the_jobs() -> None:
     assert {name for name, service in SERVICES.items() if "healthcheck" not in service} == {"migrate", "jobs"}
 
 
+def test_each_image_of_ours_is_built_once_and_pulled_by_no_service() -> None:
+    built = [SERVICES[name]["image"] for name in OURS if "build" in SERVICES[name]]
+    assert sorted(built) == sorted({SERVICES[name]["image"] for name in OURS})
+    assert {SERVICES[name]["pull_policy"] for name in OURS} == {"never"}
+
+
+def test_postgresql_is_healthy_only_when_it_answers_by_tcp() -> None:
+    """The image's server that first makes the database answers at its socket alone, and ends."""
+    assert SERVICES["postgres"]["healthcheck"]["test"][:3] == ["CMD", "pg_isready", "--host"]
+
+
+def test_who_starts_the_daemons_and_who_looks_at_what_they_take_number_processes_alike() -> None:
+    assert [SERVICES[name].get("pid") for name in ("daemons", "worker")] == ["host", "host"]
+
+
+def test_the_consoles_port_can_be_chosen() -> None:
+    assert interpolated(SERVICES["web"]["environment"]["PORT"], {"WEB_PORT": "8001"}) == "8001"
+
+
 def test_every_secret_and_volume_is_declared_and_used() -> None:
     used = {secret for service in SERVICES.values() for secret in service.get("secrets", [])}
     assert used == set(COMPOSE["secrets"])
@@ -85,14 +104,15 @@ def test_every_setting_is_one_of_the_table() -> None:
     for name in OURS:
         for variable in SERVICES[name]["environment"]:
             assert (
-                variable in ("DJANGO_SETTINGS_MODULE", "XDG_CACHE_HOME") or variable.removesuffix("_FILE") in SETTINGS
+                variable in ("DJANGO_SETTINGS_MODULE", "PORT", "XDG_CACHE_HOME")
+                or variable.removesuffix("_FILE") in SETTINGS
             ), variable
 
 
 def test_every_variable_has_its_place_in_the_example() -> None:
     text = (DEPLOY / "compose.yaml").read_text()
     named = {found[1] for found in _VARIABLE.finditer(text) if found[1]}
-    assert named - {"PORT"} == set(EXAMPLE)
+    assert named == set(EXAMPLE)
 
 
 def test_no_service_of_ours_is_given_a_secret_in_its_environment() -> None:
@@ -134,7 +154,7 @@ class Host:
             for name, text in SERVICES[service].get("environment", {}).items()
         }
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return {"PATH": path, "HOME": str(self.state), "PORT": self._port, **given}
+        return {"PATH": path, "HOME": str(self.state), **given, "PORT": self._port}
 
     def command(self, service: str) -> list[str]:
         return [self._here(interpolated(part, EXAMPLE)) for part in SERVICES[service]["command"]]

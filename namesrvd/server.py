@@ -7,6 +7,7 @@ doesn't read its answers, is cut off.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
@@ -28,6 +29,8 @@ from namesrvd.processor import Outcome, Processor
 from namesrvd.route_info import RouteInfoManager
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mqwire.command import RemotingCommand
     from namesrvd.config import NamesrvConfig
 
@@ -58,6 +61,8 @@ _ACCEPT_PAUSE_S: Final = 0.1
 
 _RESERVED_DESCRIPTORS: Final = 64
 _HANDSHAKE_TIMEOUT_S: Final = 10.0
+# Each takes about 100 KiB; a client is through in two steps.
+HANDSHAKES_MAX: Final = 256
 
 _ids = itertools.count(1)
 
@@ -209,6 +214,9 @@ class Server:
         self._by_host: dict[str, dict[Peer, None]] = {}  # in the order in which they came
         self._places = min(config.max_connections, _raise_descriptor_limit() - _RESERVED_DESCRIPTORS)
         self._tls = _tls_of(config)
+        self._shaking: dict[
+            str, dict[Peer, None]
+        ] = {}  # who is in a TLS handshake, by address, in the order in which they began
         self._unfinished_bytes = {False: 0, True: 0}  # of strangers; whether in frames above UNTRUSTED_FRAME_BYTES
 
     async def run(self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
@@ -326,12 +334,38 @@ class Server:
             if first and self._config.tls_server_mode == TlsMode.ENFORCING.value:
                 raise RemoteProtocolError("plain text, but tls.server.mode is enforcing: connect with TLS")
             return
-        secured = trio.SSLStream(peer.socket_stream, tls.get(), server_side=True, https_compatible=True)
-        with trio.move_on_after(_HANDSHAKE_TIMEOUT_S) as shaking:
-            await secured.do_handshake()
+        await peer.socket_stream.turn()
+        with self._in_handshake(peer):
+            secured = trio.SSLStream(peer.socket_stream, tls.get(), server_side=True, https_compatible=True)
+            with trio.move_on_after(_HANDSHAKE_TIMEOUT_S) as shaking:
+                await secured.do_handshake()
         if shaking.cancelled_caught:
             raise trio.ClosedResourceError
         peer.stream = secured
+
+    @contextlib.contextmanager
+    def _in_handshake(self, peer: Peer) -> Iterator[None]:
+        """One more is in a handshake. Where that is too many, the first of the address that has most is ended."""
+        own = self._shaking.setdefault(peer.host, {})
+        own[peer] = None
+        if sum(map(len, self._shaking.values())) > HANDSHAKES_MAX:
+            fullest: dict[Peer, None] = max(self._shaking.values(), key=len)
+            leaving = next(iter(fullest))
+            logger.info("%r: closing, too many others are in a TLS handshake, too", leaving)
+            self._end_handshake(leaving)
+            leaving.scope.cancel()
+        try:
+            yield
+        finally:
+            self._end_handshake(peer)
+
+    def _end_handshake(self, peer: Peer) -> None:
+        """Harmless when done twice."""
+        own = self._shaking.get(peer.host)
+        if own is not None:
+            own.pop(peer, None)
+            if not own:
+                del self._shaking[peer.host]
 
     async def _serve_requests(self, peer: Peer) -> None:
         connection = peer.connection

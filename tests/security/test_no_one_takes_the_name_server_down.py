@@ -7,6 +7,8 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -16,7 +18,7 @@ from namesrvd.config import NamesrvConfig
 from namesrvd.kv_config import KVConfigManager
 from namesrvd.processor import Processor
 from namesrvd.route_info import RouteInfoManager
-from namesrvd.server import Server
+from namesrvd.server import HANDSHAKES_MAX, Server
 from tests.remoting import connect
 from tests.security.attacks import OF_STRANGERS, LiveNameServer, under
 from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES
@@ -51,6 +53,24 @@ def test_memory_stays_within_its_bound_under_each_attack_of_strangers(names: Liv
                 with names.connection() as good:  # an earlier one may have made room
                     assert names.ask(good).code == ResponseCode.TOPIC_NOT_EXIST, attack
                 assert names.resident_bytes < RESIDENT_MAX_BYTES, attack
+
+
+@pytest.mark.trio
+async def test_of_too_many_handshakes_the_first_of_the_address_with_most_ends() -> None:
+    config = NamesrvConfig(bind_address="127.0.0.1", listen_port=0)
+    routes, settings = RouteInfoManager(lambda: 0.0), KVConfigManager()
+    processor = Processor(config, routes, settings, accounts=None, clock_ms=lambda: 0.0)
+    server = Server(config, processor, routes, settings, None)
+
+    def shaking(address: str, count: int) -> list[Any]:
+        return [Mock(host=address, scope=trio.CancelScope()) for _ in range(count)]
+
+    one, many = shaking("192.0.2.1", 1), shaking("192.0.2.2", HANDSHAKES_MAX)
+    with contextlib.ExitStack() as stack:
+        for peer in one + many:
+            stack.enter_context(server._in_handshake(peer))
+        assert [peer.scope.cancel_called for peer in one + many[:2]] == [False, True, False]
+    assert not server._shaking
 
 
 @pytest.mark.trio

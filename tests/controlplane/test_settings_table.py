@@ -11,8 +11,15 @@ from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.settings import table
 from controlplane.settings.table import SETTINGS, rendered, settings_check, strangers, value
+from deploy.local.layout import Layout
 
 LAYERS = ("base", "local", "production", "test")
+
+
+def test_tests_reach_no_platform_that_runs_in_this_checkout() -> None:
+    layout = Layout.from_environment()
+    usual = layout.state / "supervisor" / "supervisor.sock"
+    assert Path(settings.HIGHWATER_SUPERVISOR_SOCKET) not in (usual, layout.supervisor_socket)
 
 
 @pytest.mark.parametrize("name", [name for name, one in SETTINGS.items() if one.default is not None])

@@ -1,6 +1,7 @@
 """For pytest. The database's address is put in by the `postgres_url` fixture, or by DATABASE_URL."""
 
 from controlplane.settings.base import *  # noqa: F403  # settings are layered by star import in Django
+from controlplane.settings.base import STATE_DIR
 from controlplane.settings.table import value
 
 HIGHWATER_ENVIRONMENT = "test"
@@ -18,6 +19,8 @@ ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_RATE_LIMITS = False  # hundreds of log-ins come from one address
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # argon2's cost is not what tests are about
 HIGHWATER_JOBS = "off"
+# Nothing listens there. The supervisor of a platform that runs in this checkout would answer for clusters that it does not know.
+HIGHWATER_SUPERVISOR_SOCKET = str(STATE_DIR / "supervisor" / "tests.sock")
 HIGHWATER_DELETE_UNDO_HOURS = 0.0  # tests of deletions are about the end of it
 HIGHWATER_JOB_RESIDENT_IDLE_S = 0.0
 CELERY_BROKER_URL = "memory://"

@@ -256,7 +256,7 @@ def test_a_group_that_lost_its_leader_before_its_turn_ends_the_restart_so_that_a
     Cluster.objects.filter(pk=cluster.pk).update(failover_policy="automatic_when_lossless")
     cluster.refresh_from_db()
     operation = run(start(cluster, driver), driver, until="roll_leaders")
-    lose_the_leader(cluster, driver, group, ago_s=10)
+    lose_the_leader(cluster, driver, group, ago_s=1)
     operation = run(operation, driver)
     assert operation.state == OperationState.IN_PROGRESS, "it may be back soon"
     Failover.objects.create(  # begun, and not decided

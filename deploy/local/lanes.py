@@ -57,6 +57,7 @@ def run_lanes(python: Path, repository: Path, folder: Path, terminal: Terminal) 
     running: list[_Run] = []
     statuses: list[int] = []
     summaries: list[str] = []
+    began_s, idle_before_s = time.monotonic(), _idle_s()
     while waiting or running:
         try:
             while waiting and len(running) < LANES:
@@ -78,7 +79,8 @@ def run_lanes(python: Path, repository: Path, folder: Path, terminal: Terminal) 
             terminal.say(f"== {ended.name} {took}")
             statuses.append(_status(ended.process.returncode))
             summaries += [f"{ended.name}, which {took}:", *_summary(report.splitlines())]
-    terminal.say("== all tests")
+    possible_s = (time.monotonic() - began_s) * (os.cpu_count() or 1)
+    terminal.say(f"== all tests; the processors were idle {(_idle_s() - idle_before_s) / possible_s:.0%} of the time")
     for line in summaries:
         terminal.say(line)
     return max(statuses, default=0)
@@ -116,6 +118,12 @@ def _processor_s() -> float:
     """What all children that have ended, and theirs, have used: not those that left them, as a platform's supervisor does."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def _idle_s() -> float:
+    """How long all processors together have had nothing to do since the machine started; 0 where Linux does not say so."""
+    uptime = Path("/proc/uptime")
+    return float(uptime.read_text().split()[1]) if uptime.exists() else 0.0
 
 
 def _status(returncode: int) -> int:

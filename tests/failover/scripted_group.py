@@ -95,7 +95,7 @@ class ScriptedGroup:
     def _at(self, address: str) -> ScriptedReplica:
         return next(replica for replica in self.replicas if replica.address == address)
 
-    def _statuses(self, cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
+    def _statuses(self, cluster: Cluster, addresses: Sequence[str], *, timeouts_s: object = None) -> dict[str, Answer]:
         return {address: self._answer(self._at(address)) for address in addresses}
 
     def _answer(self, replica: ScriptedReplica) -> Answer:
@@ -203,7 +203,9 @@ class ScriptedGroup:
         if self.master is not None:
             self._follow(replica, self.master)
 
-    def _fences(self, cluster: Cluster, addresses: Sequence[str], *, group: str, epoch: int) -> dict[str, Answer]:
+    def _fences(
+        self, cluster: Cluster, addresses: Sequence[str], *, group: str, epoch: int, timeouts_s: object = None
+    ) -> dict[str, Answer]:
         return {address: self._demote(address, epoch) for address in addresses}
 
     def _demote(self, address: str, epoch: int) -> Answer:

@@ -74,7 +74,7 @@ class ScriptedModes:
             replica = self.group._at(daemon.row.address)
             replica.answers = replica.pulls = True
 
-    def _statuses(self, cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
+    def _statuses(self, cluster: Cluster, addresses: Sequence[str], *, timeouts_s: object = None) -> dict[str, Answer]:
         known = {replica.address for replica in self.group.replicas}
         answers = self.group._statuses(cluster, [address for address in addresses if address in known])
         reported = {address: Answer(error="connection refused") for address in addresses}

@@ -125,7 +125,7 @@ class ScriptedQuorum:
         there = sum(replica.replica_id in self.voters and replica.answers for replica in self.replicas)
         return there >= len(self.voters) // 2 + 1
 
-    def _statuses(self, cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
+    def _statuses(self, cluster: Cluster, addresses: Sequence[str], *, timeouts_s: object = None) -> dict[str, Answer]:
         answers = {address: self._answer(self._at(address)) for address in addresses}
         self.pending = False
         return answers

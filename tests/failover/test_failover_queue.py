@@ -11,6 +11,7 @@ from django.conf import settings
 from controlplane.alerts.deliveries import DELIVER_TASK
 from controlplane.clusters.models import Cluster, OperationStep, OperationType
 from controlplane.clusters.operations import operation_start, step_enqueue
+from controlplane.failover import tasks
 from controlplane.failover.models import FailoverKind
 from controlplane.failover.sampling import cluster_sample
 from tests.controlplane.driver_twin import DriverTwin
@@ -53,6 +54,17 @@ def test_a_rolling_restart_hurries_only_while_a_change_of_a_leader_is_under_way(
 @pytest.mark.parametrize("task", ["failover.clusters_sample", "failover.cluster_sample"])
 def test_the_look_at_each_group_goes_there_too(task: str) -> None:
     assert settings.CELERY_TASK_ROUTES[task] == {"queue": settings.FAILOVER_QUEUE}
+
+
+def test_the_steps_of_promotions_come_before_the_looks_that_wait(world: World) -> None:
+    make_replicated(world.acme, "pair", "sync")
+    with patch.object(tasks.cluster_sample_task, "apply_async") as sent:
+        tasks.clusters_sample_task()
+    assert sent.call_args.kwargs["priority"] > 0, "by Redis, 0 is first"
+
+
+def test_a_worker_that_is_busy_takes_nothing_that_another_could_begin() -> None:
+    assert settings.CELERY_WORKER_DISABLE_PREFETCH
 
 
 def test_alerts_are_sent_by_workers_that_run_no_operation() -> None:

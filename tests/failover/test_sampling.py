@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 from django.utils import timezone
 
+from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationType, Replica
 from controlplane.failover import tasks
 from controlplane.failover.models import FailoverKind, GroupLeadership, ReplicaSample
@@ -90,10 +91,25 @@ def test_the_first_end_is_when_it_went_away(cluster: Cluster, driver: DriverTwin
         assert sample.process_ended_at is None
 
 
+def test_a_promotion_waits_less_for_who_was_silent_when_last_asked(cluster: Cluster, driver: DriverTwin) -> None:
+    with ScriptedGroup.of(cluster).answering() as group:
+        group[0].answers = False
+        cluster_sample(cluster, driver)
+        with patch.object(replica_remoting, "replica_statuses", side_effect=replica_remoting.replica_statuses) as asked:
+            group_preflight(
+                cluster=cluster,
+                group=cluster.broker_groups.get(),
+                kind=FailoverKind.PROMOTE,
+                candidate_id=1,
+                driver=driver,
+            )
+        assert asked.call_args.kwargs["timeouts_s"] == {group[0].address: 0.3, group[1].address: 1.0}
+
+
 def test_a_single_broker_is_not_looked_at_until_it_gets_replicas(world: World) -> None:
     cluster = make_replicated(world.acme, "solo", "single", replicas=1)
     asked: list[str] = []
-    with patch.object(tasks.cluster_sample_task, "apply_async", lambda args, expires: asked.append(args[0])):
+    with patch.object(tasks.cluster_sample_task, "apply_async", lambda args, **_: asked.append(args[0])):
         tasks.clusters_sample_task()
         assert str(cluster.pk) not in asked
         Replica.objects.create(group=cluster.broker_groups.get(), broker_id=1, broker_role="SLAVE", host="127.0.0.1")

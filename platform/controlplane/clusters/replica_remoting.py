@@ -8,11 +8,12 @@ expects, so that repeating one is harmless.
 import socket
 import ssl
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from uuid import UUID
 
 import msgspec
@@ -64,14 +65,16 @@ def _accesses(clusters: Iterable[Cluster]) -> dict[UUID, _Access]:
     return {row.cluster_id: _Access(credentials_of(row), cluster_tls(by_id[row.cluster_id])) for row in controls}
 
 
-def replica_statuses(cluster: Cluster, addresses: Sequence[str]) -> dict[str, Answer]:
-    """Ask each replica for its role and log, all at once; takes 1.5 s at most."""
+def replica_statuses(
+    cluster: Cluster, addresses: Sequence[str], *, timeouts_s: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, Answer]:
+    """Ask each replica for its role and log, all at once; takes 1.5 s at most, or what `timeouts_s` says for an address."""
     access = _access(cluster)
     if not addresses:
         return {}
 
     def ask(address: str) -> Answer:
-        return _change(address, access, replica_requests.STATUS, _STATUS_TIMEOUT_S)
+        return _change(address, access, replica_requests.STATUS, timeouts_s.get(address, _STATUS_TIMEOUT_S))
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))
@@ -195,14 +198,23 @@ def replica_promote(
     return _change(address, _access(cluster), request, _CHANGE_TIMEOUT_S)
 
 
-def replica_fences(cluster: Cluster, addresses: Sequence[str], *, group: str, epoch: int) -> dict[str, Answer]:
-    """Ask each replica, all at once, to promise the epoch: to lead and to follow no one in it or below; takes 1.5 s at most."""
+def replica_fences(
+    cluster: Cluster,
+    addresses: Sequence[str],
+    *,
+    group: str,
+    epoch: int,
+    timeouts_s: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Answer]:
+    """Ask each replica, all at once, to promise the epoch: to lead and to follow no one in it or below; takes 1.5 s at most, or
+    what `timeouts_s` says for an address.
+    """
     access, request = _access(cluster), replica_requests.demote(group, epoch=epoch)
     if not addresses:
         return {}
 
     def ask(address: str) -> Answer:
-        return _change(address, access, request, _STATUS_TIMEOUT_S)
+        return _change(address, access, request, timeouts_s.get(address, _STATUS_TIMEOUT_S))
 
     with ThreadPoolExecutor(max_workers=min(8, len(addresses))) as threads:
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))

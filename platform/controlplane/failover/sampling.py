@@ -2,7 +2,7 @@
 step of a failover, so that all of them decide on the same rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 import msgspec
@@ -34,12 +34,17 @@ from mqwire.bodies import FollowerStatus, ReplicaStatus
 
 _log = get_logger("controlplane.failover")
 
+_HURRIED_S = 1.0
+_SILENT_S = 0.3
 
-def cluster_sample(cluster: Cluster, driver: Driver) -> list[GroupView]:
-    """Write one sample of every replica and who leads; return the groups as they are then, by name."""
+
+def cluster_sample(cluster: Cluster, driver: Driver, *, hurried: bool = False) -> list[GroupView]:
+    """Write one sample of every replica and who leads; return the groups as they are then, by name. `hurried`: for a promotion."""
     replicas = [replica for replica in cluster_replicas(cluster) if replica.port is not None]
     asked_at = timezone.now()
-    answers = replica_remoting.replica_statuses(cluster, [replica.address for replica in replicas])
+    answers = replica_remoting.replica_statuses(
+        cluster, [replica.address for replica in replicas], timeouts_s=hurried_timeouts_s(replicas) if hurried else {}
+    )
     silent = [replica for replica in replicas if answers[replica.address].status is None]
     processes = _process_statuses(cluster, silent, driver)
     by_group: dict[BrokerGroup, list[Replica]] = {}
@@ -57,9 +62,19 @@ def cluster_sample(cluster: Cluster, driver: Driver) -> list[GroupView]:
     return views
 
 
-def group_sample(cluster: Cluster, group_name: str, driver: Driver) -> GroupView | None:
+def group_sample(cluster: Cluster, group_name: str, driver: Driver, *, hurried: bool = False) -> GroupView | None:
     """The same; return one group, None when it is gone."""
-    return next((view for view in cluster_sample(cluster, driver) if view.name == group_name), None)
+    views = cluster_sample(cluster, driver, hurried=hurried)
+    return next((view for view in views if view.name == group_name), None)
+
+
+def hurried_timeouts_s(replicas: Collection[Replica]) -> dict[str, float]:
+    """Return how long each is waited for by a promotion, which asks four times: as long as no one leads, each wait is outage, and
+    who was silent when it was last asked is most likely silent again.
+    """
+    silent = ReplicaSample.objects.filter(replica__in=replicas, unreachable_since__isnull=False)
+    silent_ids = set(silent.values_list("replica_id", flat=True))
+    return {replica.address: _SILENT_S if replica.pk in silent_ids else _HURRIED_S for replica in replicas}
 
 
 def fences_release(cluster: Cluster) -> None:

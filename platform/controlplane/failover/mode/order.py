@@ -13,6 +13,7 @@ from controlplane.clusters.replica_answer import Answer
 from controlplane.common.sentences import say
 from controlplane.failover.membership.order import Forget, Free, StopForGood, forgotten
 from controlplane.failover.orders import Result
+from controlplane.failover.words import listed
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from mqwire.bodies import ReplicaStatus
 from mqwire.mode import Mode
@@ -171,7 +172,7 @@ def pass_through(stations: Iterable[tuple[Mode, Collection[Mode]]], going: Going
                 say(
                     "In %(name)s replica %(names)s does not act by the mode %(wanted)s yet.",
                     name=name,
-                    names=" and ".join(str(replica_id) for replica_id in move.waits_for),
+                    names=listed([str(replica_id) for replica_id in move.waits_for]),
                     wanted=mode,
                 ),
                 delay_s=0.3,

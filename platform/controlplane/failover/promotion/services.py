@@ -144,7 +144,7 @@ def group_preflight(
     """
     if not is_watched(cluster):
         require_running(cluster)
-    view = group_sample(cluster, group.name, driver)
+    view = group_sample(cluster, group.name, driver, hurried=True)
     return failover_preflight(view=view, kind=kind, candidate_id=candidate_id, now=timezone.now())
 
 

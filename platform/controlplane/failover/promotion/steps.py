@@ -26,7 +26,7 @@ from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.order import TRY_AGAIN
 from controlplane.failover.promotion.verdict import GroupView
-from controlplane.failover.sampling import group_sample, leadership_raise, rejoined_note
+from controlplane.failover.sampling import group_sample, hurried_timeouts_s, leadership_raise, rejoined_note
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.words import listed
 from controlplane.provisioning.drivers.base import ProcessState
@@ -223,7 +223,7 @@ def present_failover(context: StepContext) -> Failover:
 def group_now(context: StepContext) -> GroupView:
     """Ask every replica of the operation's group, and note what they say."""
     name = str(context.operation.metadata["group"])
-    view = group_sample(context.cluster, name, context.driver)
+    view = group_sample(context.cluster, name, context.driver, hurried=True)
     if view is None:
         raise StepFailed(say("The broker group %(name)s is gone.", name=name))
     return view
@@ -355,9 +355,14 @@ class _Execution:
 
     def _fence(self, replica_ids: Sequence[int], epoch: int) -> order.FenceAnswers:
         addresses = {one: self._addresses[one] for one in replica_ids if one in self._addresses}
+        timeouts_s = hurried_timeouts_s(cluster_replicas(self._context.cluster))
         asked_at_s = time.time()
         answers = replica_remoting.replica_fences(
-            self._context.cluster, list(addresses.values()), group=self._failover.group_name, epoch=epoch
+            self._context.cluster,
+            list(addresses.values()),
+            group=self._failover.group_name,
+            epoch=epoch,
+            timeouts_s=timeouts_s,
         )
         return order.FenceAnswers(asked_at_s, {one: answers[address] for one, address in addresses.items()})
 

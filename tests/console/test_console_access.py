@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from django.core.mail import send_mail
 from django.utils import timezone
 from django.utils.html import escape
 
@@ -322,6 +323,21 @@ def test_the_operators_page_says_what_keeps_clusters_apart_and_what_of_the_disk_
     assert escape(reason) in page
     with patch("shutil.disk_usage", return_value=SimpleNamespace(total=1, free=1, used=0)):
         assert "are promised more than is free" in world.client(world.alice).get("/operator/machine/").content.decode()
+
+
+def test_operators_alone_read_the_mails_of_a_platform_without_a_mail_server(
+    world: World, settings: Any, tmp_path: Path
+) -> None:
+    settings.EMAIL_FILE_PATH = str(tmp_path)
+    settings.EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+    send_mail("Your link", "Open http://127.0.0.1:8000/email/ <now>", None, ["bob@example.com"])
+    assert world.client(world.alice).get("/operator/mail/").status_code == 404
+    world.alice.is_staff = True
+    world.alice.save()
+    page = world.client(world.alice).get("/operator/mail/").content.decode()
+    assert "Your link · bob@example.com" in page
+    assert '<a href="http://127.0.0.1:8000/email/" rel="nofollow">' in page
+    assert "&lt;now&gt;" in page
 
 
 def test_an_operation_that_does_not_go_on_is_put_back_or_ended_on_the_machine_page(

@@ -265,7 +265,7 @@ def test_an_operators_page_in_chinese_has_no_english_words(world: World) -> None
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
     pages = [
         reverse(f"console:operator-{name}")
-        for name in ("plans", "subscriptions", "invoices", "jobs", "machine", "hosts", "limits", "troubles")
+        for name in ("plans", "subscriptions", "invoices", "jobs", "machine", "hosts", "limits", "troubles", "mail")
     ]
     pages += [
         reverse("console:operator-plan", args=[plan.slug]),

@@ -85,6 +85,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("members", "/t/acme/members/"),
         ("invitation", "{invitation}"),
         ("operator machine", "/operator/machine/"),
+        ("operator mail", "/operator/mail/"),
         ("operator limits", "/operator/limits/"),
         ("operator limits of a tenant", "/operator/limits/acme/"),
         ("audit", "/t/acme/audit/"),

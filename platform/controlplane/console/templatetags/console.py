@@ -83,6 +83,16 @@ def number(value: int | Literal[""] | None) -> str | SafeString:
 
 
 @register.filter
+def addresses(text: str) -> SafeString:
+    """Return name servers' addresses, `a:1;b:2`, so that a narrow column breaks the line between two of them."""
+    first, *others = text.split(";")
+    found = format_html("{}", first)
+    for other in others:
+        found = format_html("{};<wbr>{}", found, other)
+    return found
+
+
+@register.filter
 def per_second(value: float | Literal[""] | None) -> str | SafeString:
     """Return a rate as a person reads it, `3.9/s` or `1 234/s`, or the mark of the unknown."""
     if value is None or value == "":

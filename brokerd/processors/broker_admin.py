@@ -80,6 +80,12 @@ class _Broker(Protocol):
     def register_soon(self) -> None: ...
 
 
+def _client_connections(broker: _Broker) -> int:
+    """How many open connections producers and consumers use."""
+    producers = {channel.peer.id for group in broker.producers.groups() for channel in broker.producers.channels(group)}
+    return len(producers.union(channel.peer.id for one in broker.consumers.groups.values() for channel in one.channels))
+
+
 def get_broker_runtime_info(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """What mqadmin clusterList and brokerStatus show. Rates are those of the last 10 s, minute and 10 minutes."""
     return request.reply(body=KVTable(table=runtime_info(broker)).to_json())
@@ -135,6 +141,7 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
         "timerDequeueTps": "0.0",
         "producerGroups": str(len(broker.producers.groups())),
         "consumerGroups": str(len(broker.consumers.groups)),
+        "clientConnections": str(_client_connections(broker)),
         "consumerLagMessages": str(consumer_lag_messages(broker)),
         "consumerGroupsAway": json.dumps(away[:GROUPS_AWAY_MAX]),
         "consumerGroupsAwayCount": str(len(away)),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from brokerd.consumer_manager import REPORTED_VARIANTS_MAX
+from brokerd.processors.broker_admin import runtime_info
 from mqwire.bodies import (
     CheckClientRequestBody,
     ConsumerConnection,
@@ -84,6 +85,14 @@ def notified_groups(peer: RecordingPeer) -> list[str]:
 def test_a_heartbeat_makes_the_client_a_member(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:
     assert beat(broker, new_peer(), "c1", "g").code == ResponseCode.SUCCESS
     assert members(broker, "g") == ["c1"]
+
+
+def test_a_connection_that_produces_and_consumes_is_counted_once(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
+    for _ in range(2):
+        beat(broker, new_peer(), "c1", "g", producers=["p"])
+    assert runtime_info(broker.broker)["clientConnections"] == "2"
 
 
 def test_the_first_heartbeat_creates_the_group_and_its_retry_topic(

@@ -31,6 +31,9 @@ def flow(world: World, minutes: int = 0) -> None:
             backlog_messages=56_789 + 500 * place,
             stored_bytes=3 * 2**30,
             disk_used=0.374,
+            connections=12 + place % 3,
+            answer_ms=1.4 + place % 4,
+            replica_gap_bytes=4096 * (place % 5),
         )
         for place in range(2 * minutes + 1)
         if not 20 <= place < 30
@@ -87,6 +90,13 @@ def test_a_hole_in_the_samples_is_a_gap_in_the_curve(world: World) -> None:
     assert values.index(None) == len(values) - 1 - 20
 
 
+def test_what_a_cluster_never_reports_has_no_curve(world: World) -> None:
+    flow(world)
+    ClusterFigures.objects.update(replica_gap_bytes=None)
+    charts = world.client(world.victor).get(world.cluster_path("curves/")).context["charts"]
+    assert [chart.id for chart in charts[2:]] == ["figures-answer", "figures-connections", "figures-disk"]
+
+
 def test_the_programs_are_on_the_page_connect_and_not_on_the_clusters(world: World) -> None:
     make_topic(world.cluster, "payments")
     client = world.client(world.victor)
@@ -113,7 +123,8 @@ def test_curves_are_drawn_and_drawn_again_without_closing_the_table(
     page.clock.install()
     page.goto(live_server.url + world.cluster_path())
     assert_drawn(page, "figures-rates")
-    assert_drawn(page, "figures-backlog")
+    for chart in ("figures-backlog", "figures-answer", "figures-connections", "figures-disk", "figures-gap"):
+        assert_drawn(page, chart)
     look_at(page, "cluster figures")
     page.locator("figure", has_text="Backlog in messages").locator("summary").click()
     ClusterFigures.objects.create(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.utils import timezone
 
+from controlplane.clusters.models import Replica
+from controlplane.failover.models import ReplicaSample
 from controlplane.insight import figures as insight_figures
 from controlplane.insight.figures import (
     POINTS_MAX,
@@ -20,6 +24,7 @@ from controlplane.insight.figures import (
 )
 from controlplane.insight.models import ClusterFigures, ClusterGroups
 from tests.controlplane.world import Json, World
+from tests.failover.replicated import make_replicated
 
 FIGURES = "/api/v1/tenants/acme/clusters/orders/figures/"
 
@@ -33,6 +38,7 @@ def leader(**changes: str) -> dict[str, str]:
         "commitLogMinOffset": "100",
         "commitLogMaxOffset": "1100",
         "commitLogDiskRatio": "0.25",
+        "clientConnections": "5",
         "deadLetterMessages": "3",
         "quotas": '[{"quota": "quotaStoredBytes", "name": "", "used": 30, "limit": 100},'
         ' {"quota": "quotaTopicMessagesPerSecond", "name": "a", "used": 99, "limit": 100}]',
@@ -53,6 +59,7 @@ def test_figures_are_summed_over_the_leaders_and_the_fullest_disk_counts() -> No
         backlog_messages=14,
         stored_bytes=2000,
         disk_used=0.5,
+        connections=10,
         dead_letters=6,
         quota_used=0.3,
         groups_away=["billing"],
@@ -80,6 +87,7 @@ def test_a_group_that_is_away_from_one_leader_is_away_and_the_fullest_quota_coun
         ({"consumerLagMessages": ""}, "backlog_messages"),
         ({"commitLogMaxOffset": "x"}, "stored_bytes"),
         ({"commitLogDiskRatio": ""}, "disk_used"),
+        ({"clientConnections": ""}, "connections"),
         ({"deadLetterMessages": ""}, "dead_letters"),
         ({"quotas": ""}, "quota_used"),
         ({"consumerGroupsAway": ""}, "groups_away"),
@@ -88,7 +96,10 @@ def test_a_group_that_is_away_from_one_leader_is_away_and_the_fullest_quota_coun
 def test_a_value_that_one_leader_does_not_report_is_unknown(changes: dict[str, str], unknown: str) -> None:
     found = figures_of([leader(), leader(**changes)], groups=2)
     assert getattr(found, unknown) is None
-    reported = [name for name in Figures.__slots__ if not name.startswith("groups_away_")]
+    measured_by_us = {"answer_ms", "replica_gap_bytes"}
+    reported = [
+        name for name in Figures.__slots__ if not name.startswith("groups_away_") and name not in measured_by_us
+    ]
     assert sum(getattr(found, name) is None for name in reported) == 1
 
 
@@ -97,6 +108,43 @@ def test_past_the_name_that_a_leader_cuts_its_groups_at_nothing_is_known_of_the_
     whole = leader(consumerGroupsAway='["z"]', consumerGroupsAwayCount="1")
     found = figures_of([cut, whole], groups=2)
     assert (found.groups_away, found.groups_away_known_to, found.groups_away_count) == (["a", "m", "z"], "m", 170)
+
+
+class ClusterTwin:
+    """A cluster of one leader, which takes 2 ms of a clock's to answer a small request."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def cluster_info(self) -> ClusterTwin:
+        return self
+
+    def master_addresses(self, cluster: str) -> list[str]:
+        return ["127.0.0.1:10911"]
+
+    def broker_runtime_info(self, address: str) -> dict[str, str]:
+        return leader(consumerGroupsAway="[]")
+
+    def broker_config(self, address: str) -> dict[str, str]:
+        self.now_s += 0.002
+        return {}
+
+
+def test_a_sample_has_the_answer_time_of_the_leaders_and_the_largest_gap_of_a_follower(world: World) -> None:
+    cluster = make_replicated(world.acme, "pair", "async")
+    for replica, gap_bytes in zip(Replica.objects.filter(group__cluster=cluster), (0, 4096), strict=True):
+        ReplicaSample.objects.create(replica=replica, sampled_at=timezone.now(), gap_bytes=gap_bytes)
+    twin = ClusterTwin()
+    with (
+        patch.object(insight_figures, "cluster_admin", lambda _: nullcontext(twin)),
+        patch.object(insight_figures, "time", twin),
+    ):
+        assert insight_figures.cluster_figures_sample(cluster.pk)
+    found = ClusterFigures.objects.get(cluster=cluster)
+    assert (found.answer_ms, found.replica_gap_bytes, found.connections) == (2.0, 4096, 5)
 
 
 class GroupsTwin:

@@ -4,9 +4,10 @@ Pages and the API read the rows, so that no reader waits for a broker. What is n
 """
 
 import json
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import add
@@ -19,6 +20,7 @@ from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
+from controlplane.failover.models import ReplicaSample
 from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, ClusterGroups, LagWindow
 from highwater import Admin
 
@@ -39,6 +41,7 @@ _LAST_MINUTE = 1  # of the three rates that a broker reports: the last 10 s, min
 @dataclass(frozen=True, slots=True)
 class Figures:
     """One sample. Rates are messages a second over the last minute; `disk_used` is a share from 0 to 1, of the fullest disk.
+    `answer_ms` is of the slowest leader, `replica_gap_bytes` of the replica that lacks most of its leader's log.
 
     `quota_used` is such a share, too, of the quota that is used most and is no rate. `dead_letters` counts all that were ever
     written; `groups_away` have a backlog and no member that is connected. Each leader names the first hundred of its own and counts
@@ -51,6 +54,9 @@ class Figures:
     backlog_messages: int | None = None
     stored_bytes: int | None = None
     disk_used: float | None = None
+    connections: int | None = None
+    answer_ms: float | None = None
+    replica_gap_bytes: int | None = None
     dead_letters: int | None = None
     quota_used: float | None = None
     groups_away: list[str] | None = None
@@ -74,6 +80,7 @@ def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
         backlog_messages=_sum(_whole(leaders, "consumerLagMessages")),
         stored_bytes=None if ends is None or begins is None else ends - begins,
         disk_used=None if None in ratios else max(ratio for ratio in ratios if ratio is not None),
+        connections=_sum(_whole(leaders, "clientConnections")),
         dead_letters=_sum(_whole(leaders, "deadLetterMessages")),
         quota_used=_fullest_quota(leaders),
         groups_away=None if away is None else sorted(set().union(*away)),
@@ -92,6 +99,10 @@ def cluster_figures_sample(cluster_id: uuid.UUID) -> bool:
             addresses = admin.cluster_info().master_addresses(cluster.slug)
             leaders = [admin.broker_runtime_info(address) for address in addresses]
             found = figures_of(leaders, cluster.broker_groups.count())
+            if found != Figures():
+                found = replace(
+                    found, answer_ms=_answer_ms(admin, addresses), replica_gap_bytes=_replica_gap_bytes(cluster)
+                )
             _groups_sample(cluster, admin, found)
     except ApplicationError as error:
         _log.info("no figures", cluster=str(cluster), error=error.message)
@@ -104,6 +115,23 @@ def cluster_figures_sample(cluster_id: uuid.UUID) -> bool:
         **{field.name: getattr(found, field.name) for field in fields(found)},
     )
     return True
+
+
+def _answer_ms(admin: Admin, addresses: Iterable[str]) -> float:
+    """How long the slowest leader takes to answer, over connections that are open already."""
+    slowest_s = 0.0
+    for address in addresses:
+        begun_s = time.monotonic()
+        admin.broker_config(address)
+        slowest_s = max(slowest_s, time.monotonic() - begun_s)
+    return slowest_s * 1000
+
+
+def _replica_gap_bytes(cluster: Cluster) -> int | None:
+    """The largest gap that the leaders reported last; None in a cluster without followers."""
+    samples = ReplicaSample.objects.filter(replica__group__cluster=cluster)
+    found: int | None = samples.aggregate(most=Max("gap_bytes"))["most"]
+    return found
 
 
 def _groups_sample(cluster: Cluster, admin: Admin, found: Figures) -> None:

@@ -170,6 +170,11 @@ class ClusterFigures(models.Model):
     backlog_messages = models.BigIntegerField(null=True, help_text="not consumed yet, over all groups")
     stored_bytes = models.BigIntegerField(null=True, help_text="of the leaders' CommitLogs")
     disk_used = models.FloatField(null=True, help_text="share of the fullest disk, 0 to 1")
+    connections = models.PositiveIntegerField(
+        null=True, help_text="that producers and consumers have open at the leaders"
+    )
+    answer_ms = models.FloatField(null=True, help_text="what the slowest leader took to answer a small request")
+    replica_gap_bytes = models.BigIntegerField(null=True, help_text="the most that a replica lacks of its leader's log")
     dead_letters = models.BigIntegerField(null=True, help_text="ever written, over all groups")
     quota_used = models.FloatField(null=True, help_text="share of the quota that is used most and is no rate, 0 to 1")
     groups_away = models.JSONField(null=True, help_text="groups with a backlog and no member that is connected")

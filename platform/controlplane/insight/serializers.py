@@ -17,6 +17,11 @@ class ClusterFiguresSerializer(Shape):
     backlog_messages = Offset(help_text="not consumed yet, over all groups")
     stored_bytes = Offset(help_text="of the leaders' logs")
     disk_used = serializers.FloatField(allow_null=True, help_text="share of the fullest leader's disk, 0 to 1")
+    connections = serializers.IntegerField(allow_null=True, help_text="that programs have open at the leaders")
+    answer_ms = serializers.FloatField(
+        allow_null=True, help_text="what the slowest leader took to answer a small request"
+    )
+    replica_gap_bytes = Offset(help_text="the most that a replica lacks of its leader's log")
 
 
 class FiguresQuerySerializer(Shape):

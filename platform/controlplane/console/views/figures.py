@@ -14,7 +14,7 @@ from controlplane.common.sentences import say
 from controlplane.common.zones import zone_of
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.charts import Chart, Curve
-from controlplane.console.templatetags.console import day_words, number, per_second, zone_mark
+from controlplane.console.templatetags.console import byte_size, day_words, number, per_second, percent, zone_mark
 from controlplane.insight.figures import POINTS_MAX, SAMPLE_EVERY_S, figures_history, figures_last_seen, figures_latest
 from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant
@@ -91,7 +91,7 @@ def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[da
     def chart(chart_id: str, title: str, *curves: Curve) -> Chart:
         return Chart(chart_id, title, "lines", say("Time"), labels, ticks, moments, zone, list(curves), span)
 
-    return [
+    always = [
         chart(
             "figures-rates",
             say("Messages a second"),
@@ -100,6 +100,13 @@ def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[da
         ),
         chart("figures-backlog", say("Backlog in messages"), curve(say("Backlog"), "backlog_messages")),
     ]
+    where_known = [
+        chart("figures-answer", say("Answer time of the slowest leader in ms"), curve(say("Answer"), "answer_ms")),
+        chart("figures-connections", say("Connections of programs"), curve(say("Connections"), "connections")),
+        chart("figures-disk", say("Fullest disk, used share"), curve(say("Used"), "disk_used")),
+        chart("figures-gap", say("Largest replication gap in bytes"), curve(say("Gap"), "replica_gap_bytes")),
+    ]
+    return always + [one for one in where_known if not one.is_empty]
 
 
 def _rate(value: object) -> str:
@@ -110,4 +117,24 @@ def _messages(value: object) -> str:
     return str(number(int(str(value))))
 
 
-_WORDS = {"in_per_second": _rate, "out_per_second": _rate, "backlog_messages": _messages}
+def _milliseconds(value: object) -> str:
+    return say("%(milliseconds)s ms", milliseconds=f"{float(str(value)):.1f}")
+
+
+def _share(value: object) -> str:
+    return str(percent(float(str(value))))
+
+
+def _bytes(value: object) -> str:
+    return str(byte_size(int(str(value))))
+
+
+_WORDS = {
+    "in_per_second": _rate,
+    "out_per_second": _rate,
+    "backlog_messages": _messages,
+    "answer_ms": _milliseconds,
+    "connections": _messages,
+    "disk_used": _share,
+    "replica_gap_bytes": _bytes,
+}

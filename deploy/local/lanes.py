@@ -22,17 +22,17 @@ LANES = 3
 OTHERS = "others"  # all rooms that no group names
 # Rooms that share what is slow to start, the longest groups first.
 GROUPS: Mapping[str, Sequence[str]] = {
-    "failover": ("failover",),
-    "controlplane": ("controlplane",),
     "console": ("console",),
+    "controlplane": ("controlplane",),
+    "failover": ("failover",),
     "interop": ("interop", "security"),
     "spark": ("spark_etl",),
-    "insight": ("insight_end_to_end",),
     "replicas": ("replication", "dledger"),
-    "sim": ("sim",),
+    "insight": ("insight_end_to_end",),
     OTHERS: (),
-    "sdk": ("highwater", "bench"),
     "deploy": ("deploy",),
+    "sdk": ("highwater", "bench"),
+    "sim": ("sim",),
     "nemesis": ("nemesis",),
 }
 NO_TESTS_COLLECTED = 5

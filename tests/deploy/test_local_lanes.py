@@ -1,4 +1,4 @@
-"""`./dev test` without arguments: pytest runs of groups of rooms, two at a time, one outcome."""
+"""`./dev test` without arguments: pytest runs of groups of rooms, three at a time, one outcome."""
 
 from __future__ import annotations
 

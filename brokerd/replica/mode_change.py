@@ -172,7 +172,15 @@ class ModeChange:
         if pending is None or pending.end_offset > replica.confirm_offset:
             return False
         in_sync, members = replica.in_sync, pending.members
-        if in_sync is None or members is None or replica.elections is not None:
+        if in_sync is None:
+            return True
+        if replica.elections is not None:
+            # Out of DLedger a leader goes when those that it has not informed could not elect another one: what it showed
+            # meanwhile by the new mode alone, that one would lack.
+            informed = {key for key, follower in in_sync.followers.items() if follower.mode not in ("", Mode.DLEDGER)}
+            may_elect = set(replica.members.voters) - {replica.settings.replica_id} - informed
+            return pending.policy.mode == Mode.DLEDGER or len(may_elect) < replica.members.majority
+        if members is None:
             return True
         # Into DLedger a leader goes when a majority would elect another one, itself included. Had it gone first, and died,
         # those it had not informed would wait for a promotion, which it refuses; it needs their votes, which they do not give.

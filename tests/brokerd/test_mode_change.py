@@ -167,6 +167,19 @@ def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> Non
     assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
 
 
+def test_a_leader_goes_out_of_dledger_when_those_it_has_not_informed_could_not_elect() -> None:
+    """Else they may elect one without what it showed to readers alone, as minInSyncReplicas of the new mode let it."""
+    group = electing()
+    change(group[0], SYNC)
+    for _ in range(3):
+        group[1].pull()
+        group[2].pull()
+    assert group[0].replica.modes.adopt(group[0].now_s) is False
+    group[1].replica.modes.adopt(group[1].now_s)
+    group[1].pull()
+    assert group[0].replica.modes.adopt(group[0].now_s) is True
+
+
 def test_a_leader_that_is_stopped_before_it_goes_into_dledger_does_not_forget_the_change() -> None:
     """It had confirmed that, and waited for a majority; the others elected, and it followed in its old mode for ever."""
     group = assigned()
@@ -282,6 +295,7 @@ def test_after_dledger_no_one_acknowledges_alone_before_every_old_voter_knows_of
         group[number].replica.modes.adopt(group[number].now_s)
         group[0].replica.modes.adopt(group[0].now_s)
     group[1].pull()
+    group[0].replica.modes.adopt(group[0].now_s)
     assert modes(group) == ["sync", "sync", Mode.DLEDGER]
     with pytest.raises(RoleRefused, match=r"replicas \[2\] have not adopted the change from DLedger yet"):
         change(group[0], ASYNC)

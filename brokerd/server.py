@@ -262,8 +262,8 @@ class Server:
             if peer.proven and not is_window_open:
                 is_window_open = True
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, _PROVEN_WINDOW_BYTES)
-                if peer.access_key:
-                    share = self._shares.of_account(peer.access_key)
+                # Without access control no one knows who has several connections: each has turns of its own.
+                share = self._shares.of_account(peer.access_key or repr(peer))
             if connection.has_more:
                 await self._serve_the_rest(service, peer, connection, share, left_code)
             if peer.pending_bytes:

@@ -19,6 +19,7 @@ from brokerd.server import Server
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
+from mqwire.turns import Share, Shares
 
 FRAME = RemotingCommand.request(RequestCode.HEART_BEAT).encode()
 SERVED_MAX = 1000
@@ -211,3 +212,31 @@ def test_a_client_that_has_shown_an_account_may_stay() -> None:
 def test_a_large_first_request_has_the_time_that_a_slow_line_needs() -> None:
     assert _with_virtual_time(lambda: _is_open_after(25, unfinished_bytes=1024 * 1024))
     assert not _with_virtual_time(lambda: _is_open_after(29, unfinished_bytes=1024 * 1024))
+
+
+async def _whose_turns_they_have(monkeypatch: pytest.MonkeyPatch, access_key: str) -> list[str]:
+    """Whose turns two clients have, who have shown this account; an empty one where there is no access control."""
+    asked: list[str] = []
+    of_account = Shares.of_account
+
+    def noted(shares: Shares, name: str) -> Share:
+        asked.append(name)
+        return of_account(shares, name)
+
+    monkeypatch.setattr(Shares, "of_account", noted)
+    server = Server(BrokerConfig(), OsNetwork())
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                ours, theirs = connected()
+                peer = Peer(theirs, nursery)
+                peer.proven, peer.access_key = True, access_key
+                ours.sendall(FRAME)
+                nursery.start_soon(server._read, RestingService(ours), peer, Connection())
+    return asked
+
+
+@pytest.mark.trio
+async def test_connections_of_a_key_share_turns_and_others_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await _whose_turns_they_have(monkeypatch, "orders-app") == ["orders-app", "orders-app"]
+    assert len(set(await _whose_turns_they_have(monkeypatch, ""))) == 2

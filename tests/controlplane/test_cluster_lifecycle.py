@@ -59,7 +59,7 @@ def _daemons_that_answer() -> Iterator[None]:
         brokers = frozenset(replica.address for replica in Replica.objects.exclude(port=None))
         return [probe.Registration(address, brokers) for address in name_servers]
 
-    def silent(_: Cluster, addresses: list[str]) -> dict[str, Answer]:
+    def silent(_: Cluster, addresses: list[str], **__: object) -> dict[str, Answer]:
         return {address: Answer(error="refused") for address in addresses}
 
     with (

@@ -16,6 +16,7 @@ from highwater import Credentials
 from tests.support.platform_stack import PlatformStack
 
 SECONDS_MAX = 90
+_LOOK_S = 0.25  # a look asks the whole platform, and at times every replica
 
 
 def wait_for(read: Callable[[], Any], condition: Callable[[Any], bool], what: str) -> Any:
@@ -23,7 +24,7 @@ def wait_for(read: Callable[[], Any], condition: Callable[[Any], bool], what: st
     deadline = time.monotonic() + SECONDS_MAX
     while not condition(found := read()):
         assert time.monotonic() < deadline, f"{what}: {found}"
-        time.sleep(0.1)
+        time.sleep(_LOOK_S)
     return found
 
 

@@ -515,10 +515,15 @@ class MessageStore:
             raise
 
     def records_and_next(self, offset: int, max_bytes: int) -> bytes:
-        """As read_raw(), checked, with one record more where there is one: what another replica proves its log by."""
+        """As read_raw(), checked, with one record more where there is a whole one: what another replica proves its log by."""
         data = self.read_raw(offset, max_bytes, check=True)
         following = offset_after(data, offset, self.commit_log_file_bytes)
-        return data + self.read_raw(following, 1, check=True) if following < self.end_offset else data
+        if following >= self.end_offset:
+            return data
+        try:
+            return data + self.read_raw(following, 1, check=True)
+        except LogDamagedError:  # noted; what is whole in front of it may be all that the other one lacks
+            return data
 
     def copy_log(self, begin_offset: int, end_offset: int, path: str) -> None:
         """Copy the log's bytes to a new file, each at its offset - `begin_offset`; durable on return.

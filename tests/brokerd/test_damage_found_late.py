@@ -306,6 +306,17 @@ def test_damage_is_written_over_while_the_store_goes_on() -> None:
     assert store.append([message(b"and on")])
 
 
+def test_damage_is_written_over_with_records_of_a_log_that_is_damaged_itself_further_on() -> None:
+    """The damage there had the whole answer refused, and two replicas of two waited for each other for ever."""
+    disk, other_disk, spots = pair()
+    store, other = open_store(disk), open_store(other_disk)
+    damage(disk, spots[20] + 90)
+    damage(other_disk, spots[22] + 90)
+    store.write_over(spots[20], other.records_and_next(spots[20], 1 << 20))
+    assert store.locate_damage(spots[20]) is None
+    assert other.damage_seen == spots[22]
+
+
 def test_whole_records_of_a_log_that_parts_are_never_written_over() -> None:
     """They were kept nowhere: the other log's records went over them, and its BLANK up to the end of the file."""
     disk, other = MemoryDisk(), open_store(MemoryDisk())

@@ -392,6 +392,13 @@ class Broker:
         self.follower.role_changed()
         self.registration.role_changed()
 
+    def forget_replica(self, replica_id: int) -> None:
+        """A replica was stopped, and has left the group for good. What it or the leader sent before brings it back no more."""
+        self.replica.forget_known_replica(replica_id, self.clock.monotonic())
+        self.replica_server.forget(replica_id)
+        self.follower.replica_forgotten()
+        self.log_grew()  # no one waits for it any more
+
     def _mode_changed(self) -> None:
         replica = self.replica
         logger.info("group %s: the mode is %s now", replica.settings.group, replica.settings.mode)

@@ -34,6 +34,8 @@ class _Broker(StatusSource, Protocol):
 
     def log_grew(self) -> None: ...
 
+    def forget_replica(self, replica_id: int) -> None: ...
+
 
 @answers_refusals
 def election(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
@@ -153,8 +155,7 @@ def _forgotten(broker: _Broker, request: RemotingCommand, replica_id: int) -> Re
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this is replica {replica_id} itself")
     if replica.elections is not None and replica_id in replica.members.voters:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"replica {replica_id} counts in the group: take its vote first")
-    replica.forget_known_replica(replica_id, broker.clock.monotonic())
-    broker.log_grew()  # no one waits for it any more
+    broker.forget_replica(replica_id)
     return request.reply(body=replica_status(broker).to_json())
 
 

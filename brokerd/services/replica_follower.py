@@ -127,6 +127,7 @@ class FollowerService:
         self._starting_over = False
         self.hears_leader = False  # whether its last pull was answered by the leader of its epoch
         self._flushed = trio.Event()
+        self._list_may_be_old = False  # the pull under way was sent before a replica was forgotten
         self._hints = 0  # leaders named by replicas that do not lead, since the last answer from one that does
         self._failures = 0  # rounds without an answer from a leader, since the last one that had some
 
@@ -143,6 +144,10 @@ class FollowerService:
             self._failures = self._hints = 0  # it knows the leader, and need not ask around
         self._role_changed.set()
         self._round.cancel()
+
+    def replica_forgotten(self) -> None:
+        """The leader forgot it first, but may have answered the pull under way before that."""
+        self._list_may_be_old = True
 
     async def run(self) -> None:
         """Follow, or wait to; until cancelled."""
@@ -270,6 +275,7 @@ class FollowerService:
                 ),
             )
             sent_s = broker.clock.monotonic()
+            self._list_may_be_old = False
             reply = await client.request(request, timeout_s=wait_ms / 1000 + _REQUEST_TIMEOUT_S)
             if reply.code != ResponseCode.SUCCESS:
                 raise RequestFailed(f"{client.address} answered the pull with code {reply.code}: {reply.remark}")
@@ -314,7 +320,8 @@ class FollowerService:
     ) -> None:
         broker = self._broker
         replica = broker.replica
-        replica.learn_replicas(parse_replicas(header.replicas))
+        if not self._list_may_be_old:
+            replica.learn_replicas(parse_replicas(header.replicas))
         replica.saw_epoch(header.epoch, header.leader_address)
         for piece in broker.metadata_log.receive(data):
             replica.received(piece, at_offset, header.epoch, header.confirm_offset)

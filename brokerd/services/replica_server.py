@@ -74,6 +74,7 @@ class ReplicaServer:
         self._sent_from: dict[int, int] = {}  # what a follower asks for again it may have refused: it is checked then
         self._lingering = False
         self._answered: dict[int, tuple[Peer, float]] = {}  # by replica: its connection, and when
+        self._asked_on: dict[int, Peer] = {}  # by replica: the connection of its last pull
 
     def pull(self, peer: Peer, request: RemotingCommand) -> None:
         """Answer one pull, or hold it."""
@@ -81,6 +82,7 @@ class ReplicaServer:
         broker = self._broker
         now_s = broker.clock.monotonic()
         led = broker.replica.leads
+        self._asked_on[header.replica_id] = peer
         asked, answered_s = self._answered.get(header.replica_id, (None, -math.inf))
         decision = broker.replica.pulled(
             ReplicaPull(
@@ -170,6 +172,12 @@ class ReplicaServer:
             held.peer.flush()
         self._held.clear()
         self._sent_confirm_offset.clear()
+
+    def forget(self, replica_id: int) -> None:
+        """It has left the group: a pull of before it was stopped, which arrives now, would have it back on the list."""
+        peer = self._asked_on.pop(replica_id, None)
+        if peer is not None:
+            peer.close()
 
     def _has_news(self, held: _HeldPull) -> bool:
         broker = self._broker

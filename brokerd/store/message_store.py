@@ -253,7 +253,7 @@ class MessageStore:
         room for many records has been reserved: a replica that is to lead a group should have that.
         """
         now_ms = self._clock.now_ms()
-        if not 0 < self._next_space_check_ms - now_ms <= _SPACE_CHECK_INTERVAL_MS:
+        if self._space_check_is_due(now_ms):
             self._check_space(now_ms)
         return self._disk_full or self._did_not_fit
 
@@ -295,7 +295,7 @@ class MessageStore:
         the one message; append the others without it), DiskFullError, StoreReadOnlyError.
         """
         now_ms = self._clock.now_ms()
-        if now_ms >= self._next_space_check_ms or self._disk_full:
+        if self._disk_full or self._space_check_is_due(now_ms):
             self._look_for_room(now_ms)
         try:
             return self._appender.append(messages, now_ms, counts)
@@ -306,7 +306,7 @@ class MessageStore:
     def append_batch(self, batch: BatchToStore, counts: SendCounts | None = None) -> BatchResult:
         """As append(batch.messages(), counts), for less. A batch holds one message at least."""
         now_ms = self._clock.now_ms()
-        if now_ms >= self._next_space_check_ms or self._disk_full:
+        if self._disk_full or self._space_check_is_due(now_ms):
             self._look_for_room(now_ms)
         try:
             return self._appender.append_batch(batch, now_ms, counts)
@@ -315,7 +315,7 @@ class MessageStore:
             raise
 
     def _look_for_room(self, now_ms: int) -> None:
-        if now_ms >= self._next_space_check_ms:
+        if self._space_check_is_due(now_ms):
             self._check_space(now_ms)
         if self._disk_full:
             self._status.check()
@@ -339,6 +339,10 @@ class MessageStore:
         """As append(), but also where diskSpaceWarningLevelRatio is passed: for small records without which no one leads."""
         (result,) = self._appender.append([message], self._clock.now_ms(), None)
         return result
+
+    def _space_check_is_due(self, now_ms: int) -> bool:
+        # Also when the clock was set back: a full disk would stay full until it is as late again.
+        return not 0 < self._next_space_check_ms - now_ms <= _SPACE_CHECK_INTERVAL_MS
 
     def _check_space(self, now_ms: int) -> None:
         self._next_space_check_ms = now_ms + _SPACE_CHECK_INTERVAL_MS

@@ -273,6 +273,17 @@ def test_a_disk_that_was_full_has_room_once_that_for_many_records_is_reserved() 
     assert len(bodies(store)) == 3
 
 
+def test_a_disk_that_was_full_takes_messages_again_also_when_the_clock_was_set_back() -> None:
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_store(disk, clock)
+    disk.fail = lambda number, name: errno.ENOSPC if name == "fallocate" else None
+    with pytest.raises(DiskFullError):
+        fill(store, 100)
+    disk.fail = lambda number, name: None
+    clock.time_ms -= 3_600_000
+    assert fill(store, 3)
+
+
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
 def test_a_lack_of_descriptors_passes_without_a_restart(error: int) -> None:
     disk, clock = MemoryDisk(), ManualClock()

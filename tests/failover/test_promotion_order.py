@@ -13,7 +13,7 @@ from controlplane.failover.orders import Look, carried_out
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.samples import leading_noted
-from controlplane.provisioning.errors import StepNotReady
+from controlplane.provisioning.errors import StepFailed, StepNotReady
 from highwater.promotion import Ballot
 from mqwire.bodies import ReplicaStatus
 from tests.failover.views import NOW, slave_view
@@ -140,6 +140,17 @@ def test_a_former_leader_that_says_nothing_is_asked_again_to_take_its_role_back(
     with pytest.raises(StepNotReady, match="Replica 0 does not lead again yet"):
         carried_out(order.fence(gives_back), silent)
     assert "LetGo" not in around.kinds()
+
+
+def test_a_leader_that_takes_its_role_back_begins_with_those_in_sync_that_promised() -> None:
+    """It showed readers at once what no one else held, while its followers were still taken for holding all that it had shown."""
+    gives_back = replace(ASKED_FOR, decided_id=2)
+    around = Surroundings(gives_back)
+    around.slaves = {one: replace(view, epoch=4) for one, view in around.slaves.items()}
+    with pytest.raises(StepFailed):
+        carried_out(order.fence(gives_back), around.carry_out)
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert (promoted.replica_id, promoted.in_sync) == (2, (1, 2))
 
 
 @pytest.mark.parametrize(("flush_disk_type", "noted"), [("SYNC_FLUSH", 900), ("ASYNC_FLUSH", 1000)])

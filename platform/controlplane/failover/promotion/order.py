@@ -298,7 +298,10 @@ def _give_back_unless_candidate(promotion: Promotion) -> Order[None]:
         return
     assert former_id is not None, "decided before"
     assert promotion.ballot is not None, "reserved before"
-    answer: Answer = yield Promote(former_id, promotion.ballot)
+    # Readers wait for these, as for those that followed it before: who is promoted next may be taken for clean by that.
+    view: GroupView = yield Look()
+    in_sync = tuple(promised_ids(view, promotion.ballot.fence))
+    answer: Answer = yield Promote(former_id, promotion.ballot, in_sync)
     if not answer.came:
         raise StepNotReady(
             say("Replica %(former_id)s does not lead again yet: %(error)s", former_id=former_id, error=answer.error),

@@ -25,7 +25,7 @@ from brokerd.services.replica_lookup import own_address_at, registered_members
 from brokerd.services.replica_metadata import MetadataFollower
 from brokerd.services.replica_reclaim import LeaderReclaim
 from brokerd.services.replica_server import parse_replicas
-from brokerd.store import DiskFullError, StoreDamagedError, StoreError
+from brokerd.store import DiskFullError, StoreDamagedError, StoreError, UnprovenRecordsError
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
@@ -392,25 +392,37 @@ class FollowerService:
         broker.replica.truncate_damaged()
         return name
 
-    async def _repair_without_leader(self, damaged_from: int) -> None:
-        """None may lead before its log is whole: any replica that has the records is asked for them."""
+    async def _repair_without_leader(self, damaged_from: int) -> bool:
+        """None may lead before its log is whole: any replica that has the records is asked for them.
+
+        Returns whether one gave some that nothing proves.
+        """
         broker = self._broker
+        unproven = False
 
         async def write(data: bytes) -> None:
+            nonlocal unproven
             async with broker.store_gate.alone():
                 if broker.store.damaged_from != damaged_from:
                     raise ValueError("it was put right or truncated meanwhile")
-                await broker.threads.run(partial(broker.replica.repair, data, of_leader=False))
+                try:
+                    await broker.threads.run(partial(broker.replica.repair, data, of_leader=False))
+                except UnprovenRecordsError:
+                    unproven = True
+                    raise
             broker.log_was_truncated()
 
         await repair_from_peers(broker, damaged_from, write)
+        return unproven
 
     async def _repair(self, header: ReplicaPullResponseHeader, data: bytes, damaged_from: int) -> None:
         """Put the damaged records right with the leader's, or with those of any replica that has the same log.
 
-        Where none has: keep the log from there on aside, drop it, and fetch that again.
+        Where none has: keep the log from there on aside, drop it, and fetch that again. Not while the leader's log is damaged
+        right after these records: of what is damaged there this may be the only whole copy, and the leader asks for it.
         """
         broker = self._broker
+        leader_lacks_next = waits = False
         if header.answer == "bytes" and data:
             async with broker.store_gate.alone():
                 self._check_epoch(header)
@@ -418,13 +430,16 @@ class FollowerService:
                     await broker.threads.run(partial(broker.replica.repair, data, of_leader=True))
                 except ValueError as error:
                     logger.warning("the damage at %d cannot be put right in place: %s", damaged_from, error)
+                    leader_lacks_next = isinstance(error, UnprovenRecordsError) and error.end_offset < header.end_offset
                 else:
                     logger.warning("the log is damaged from %d on: put right with the leader's records", damaged_from)
         if broker.store.damaged_from == damaged_from:
-            await self._repair_without_leader(damaged_from)
+            waits = await self._repair_without_leader(damaged_from) and leader_lacks_next
         async with broker.store_gate.alone():
             if broker.store.damaged_from == damaged_from:
                 self._check_epoch(header)
+                if waits:
+                    raise RequestFailed(f"the leader's log is damaged itself after the record at {damaged_from}")
                 name = await broker.threads.run(self._save_and_truncate_damaged, damaged_from)
                 logger.warning(
                     "the log is damaged from %d on: fetching that again from the leader; kept in diverged/%s",

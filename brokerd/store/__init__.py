@@ -43,6 +43,7 @@ from brokerd.store.errors import (
     StoreFormatError,
     StoreLockedError,
     StoreReadOnlyError,
+    UnprovenRecordsError,
 )
 from brokerd.store.message_query import QueryResult
 from brokerd.store.message_store import MessageStore
@@ -99,6 +100,7 @@ __all__ = [
     "StoreState",
     "SystemClock",
     "TailDoubt",
+    "UnprovenRecordsError",
     "WrittenEntries",
     "size_of_entries",
 ]

@@ -65,6 +65,14 @@ class LogDamagedError(StoreError):
         self.physical_offset = physical_offset
 
 
+class UnprovenRecordsError(ValueError):
+    """Another replica's records fit over the damage, up to `end_offset`; nothing after them says that both logs are the same."""
+
+    def __init__(self, end_offset: int) -> None:
+        super().__init__(f"no record after the damage, at {end_offset}, says that both logs are the same")
+        self.end_offset = end_offset
+
+
 class RecordDamagedError(StoreError):
     """The ConsumeQueue names a record that the CommitLog does not hold whole; served by no one, skipped by no one."""
 

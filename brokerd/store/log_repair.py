@@ -15,6 +15,7 @@ import os
 from brokerd.store.commit_log import CommitLog, Segment
 from brokerd.store.config import StoreConfig
 from brokerd.store.disk import Disk
+from brokerd.store.errors import UnprovenRecordsError
 from brokerd.store.log_scanner import LogScanner
 from brokerd.store.record import BLANK_HEAD_BYTES, DispatchRequest, parse_record
 from brokerd.store.status import StoreStatus
@@ -45,13 +46,14 @@ class LogRepair:
     def write(self, begin_offset: int, data: bytes, end_offset: int, *, needs_proof: bool) -> int:
         """Write records of another replica's log from `begin_offset` on over damaged ones, durably; returns how far.
 
-        Raises ValueError when these records do not fit into the log, which ends at `end_offset`, or `data` has no record to
-        compare with what follows them; without `needs_proof`, as the leader's have, they may also be the last ones. And OSError.
+        Raises ValueError when these records do not fit into the log, which ends at `end_offset`, UnprovenRecordsError when
+        `data` has no record to compare with what follows them, and OSError. Without `needs_proof`, as the leader's have, they
+        may also be the last ones.
         """
         try:
             segments, end, position = self._segments(begin_offset, data, end_offset)
             if not self._goes_on_alike(end, data, position, end_offset) and (needs_proof or end < end_offset):
-                raise ValueError(f"no record after the damage, at {end}, says that both logs are the same")
+                raise UnprovenRecordsError(end)
             for offset, buffers, _ in segments:
                 self._overwrite(offset, b"".join(bytes(buffer) for buffer in buffers))
             return end

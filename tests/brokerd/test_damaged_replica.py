@@ -139,6 +139,32 @@ def test_what_no_replica_puts_right_is_kept_aside_before_it_is_truncated(
     assert (file.begin_offset, file.topics) == (damaged_from, {"lasting": 1})
 
 
+def test_a_follower_keeps_what_its_leader_has_damaged_right_after_its_own_damage(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only whole copy of that record went with the rest: neither replica had all then, and the group stood still."""
+    leader, follower = brokers
+    damaged_from, damaged_at_leader, _ = (leader.store_message("lasting").physical_offset for _ in range(3))
+    replicate(leader, follower)
+    follower.store.close(clean=False)
+    damage(follower, damaged_from)
+    follower.start()
+    damage(leader, damaged_at_leader)
+
+    async def asked(broker: object, offset: int, write: Callable[[bytes], Awaitable[None]]) -> bool:
+        with pytest.raises(ValueError, match="says that both logs are the same"):
+            await write(leader.store.records_and_next(offset, 1))
+        return False
+
+    monkeypatch.setattr(replica_follower, "repair_from_peers", asked)
+    end_offset, epoch = leader.store.end_offset, follower.broker.replica.epoch
+    header = ReplicaPullResponseHeader(answer="bytes", epoch=epoch, end_offset=end_offset)
+    data = leader.store.read_raw(damaged_from, 1 << 20, check=True)
+    with pytest.raises(RequestFailed, match="is damaged itself"):
+        trio.run(follower.broker.follower._repair, header, data, damaged_from)
+    assert follower.store.end_offset == end_offset
+
+
 @pytest.mark.parametrize("found", [True, False], ids=["a replica has it", "none answers"])
 def test_a_leader_that_meets_damage_takes_messages_unless_no_replica_puts_it_right(
     brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch, found: bool

@@ -152,7 +152,10 @@ class ChangingFaults(QuorumFaults):
 
         def replaced() -> None:
             machine.out_of_service = False
-            machine.replace_disk()
+            if world.can_lose(machine, besides=[]):
+                machine.replace_disk()
+            else:  # others count by now, and cannot do without it
+                control.replaced.pop(machine.name, None)
             machine.start()
 
         self._loop.after(away_s, replaced)

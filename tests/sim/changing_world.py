@@ -175,7 +175,7 @@ class ChangingWorld(QuorumWorld):
         """A replica more, in any mode and whatever goes on there, as an operation of its own: while none is under way or hangs."""
         if not self.waiting:
             return
-        if not self.mode_operator.settled and not self.faults.stopped:
+        if not self.mode_operator.settled:
             self.loop.after(0.3, self.grow_later)
             return
         self.waiting = 0
@@ -221,15 +221,17 @@ class ChangingWorld(QuorumWorld):
         # Beside a new disk that has not caught up, or a log with rot, no promotion may be provably clean: an operator types the
         # loss, of the best log.
         operator.heal(may_lose=bool(operator.replaced) or any(machine.rot for machine in self.machines))
-        self.grow_later()
         self._repair(self.machines)
         before = self._acknowledged()
         deadline_s = loop.now_s + HEAL_S
         loop.run_until(loop.now_s + 1.5)
         while loop.now_s < deadline_s:
-            if operator.settled:
+            if operator.settled and self.waiting:
+                self.grow_later()
+            elif operator.settled:
                 break
-            operator.change_mode()
+            else:
+                operator.change_mode()
             loop.run_until(min(deadline_s, loop.now_s + 1.0))
         else:
             what = operator.resize or f"the change to {operator.unfinished or operator.operation}"

@@ -479,11 +479,13 @@ class Faults:
             control.replaces(loses_disk.name)
 
         def away() -> None:
+            # One that was promoted meanwhile keeps its disk, as the runbook says: readers may have seen what only that has.
+            keeps = loses_disk is not None and (self.stopped or world.history.last_leader == loses_disk.name)
+            if loses_disk is not None and keeps:
+                control.replaced.pop(loses_disk.name, None)
             if self.stopped:
-                if loses_disk is not None:  # it keeps the one that it has
-                    control.replaced.pop(loses_disk.name, None)
                 return
-            if loses_disk is not None:
+            if loses_disk is not None and not keeps:
                 loses_disk.replace_disk()
                 loses_disk.start()
                 leaders[0].kill()

@@ -175,6 +175,11 @@ class History:
         if other != process:
             raise Violation(f"epoch {epoch}: both {other} and {process} led")
 
+    @property
+    def last_leader(self) -> str | None:
+        """The machine that leads in the newest epoch, or led in it; None before the first."""
+        return self._leaders[max(self._leaders)].partition("#")[0] if self._leaders else None
+
     def confirm_offset(self, node: str, epoch: int, offset: int) -> None:
         """A leader's confirmOffset is that now."""
         before = self._confirmed.get((node, epoch), 0)

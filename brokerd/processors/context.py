@@ -192,6 +192,9 @@ class Broker(Protocol):
     def leader_changed(self) -> None:
         """This replica follows as before, perhaps another leader."""
 
+    def forget_replica(self, replica_id: int) -> None:
+        """Forget a replica that was stopped, and has left the group for good."""
+
     def log_grew(self) -> None:
         """A record was written beside `append`: wake the tasks that wait for it."""
 

@@ -152,7 +152,7 @@ class ChangingFaults(QuorumFaults):
 
         def replaced() -> None:
             machine.out_of_service = False
-            if world.can_lose(machine, besides=[]):
+            if world.can_lose(machine, besides=[]):  # type: ignore[arg-type] # it is of this kind
                 machine.replace_disk()
             else:  # others count by now, and cannot do without it
                 control.replaced.pop(machine.name, None)

@@ -129,9 +129,14 @@ class BrokerUnderTest:
         self.stop()
         self.start()
 
-    def crash(self) -> None:
+    def kill(self) -> None:
         """The process is killed: nothing is persisted on the way out."""
         self.store.close(clean=False)
+        self._stopped = True
+
+    def crash(self) -> None:
+        """The process is killed, and started again."""
+        self.kill()
         self.start()
 
     def dispatch(self, peer: RecordingPeer, commands: list[RemotingCommand]) -> None:

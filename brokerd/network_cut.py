@@ -90,6 +90,11 @@ class NetworkCut:
             self._scope = trio.CancelScope()
             self._heal()
 
+    async def begun(self) -> None:
+        """Wait until a cut that was asked for has begun: tasks of one step run in any order, and none may answer before it."""
+        while self._asked_for and self._healed is None and not self._is_over:
+            await trio.lowlevel.checkpoint()
+
     def end(self) -> None:
         """Heal now, and be cut no more: the broker stops, and has others to notify."""
         self._is_over = True

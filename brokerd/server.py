@@ -244,6 +244,7 @@ class Server:
                 async with self._strangers_turn:
                     await trio.lowlevel.checkpoint()
             await share.turn()
+            await self._network.begun()
             began_s = trio.current_time()
             try:
                 count = sock.recv_into(buffer[: self._bite_bytes(peer)])

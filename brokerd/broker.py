@@ -68,7 +68,7 @@ from brokerd.store import (
     StoreError,
 )
 from brokerd.subscription_group import SubscriptionGroupManager
-from brokerd.tls import TlsConnection, client_tls
+from brokerd.tls import client_tls
 from brokerd.topic_config import TopicConfigManager
 from brokerd.topic_retention import KeptMessages
 from mqwire.acl import SessionCredentials, Signer
@@ -77,12 +77,13 @@ from mqwire.codes import ResponseCode
 from mqwire.message import pack_host
 from mqwire.mode import Mode
 from mqwire.names import MASTER_ID, RMQ_SYS_EPOCH, RMQ_SYS_METADATA
+from mqwire.tls_connection import TlsConnection
 
 if TYPE_CHECKING:
     from brokerd.client_channel import Peer
     from brokerd.config import BrokerConfig
-    from brokerd.environment import Connected
     from mqwire.command import RemotingCommand
+    from mqwire.tls_connection import Connected
 
 logger = logging.getLogger(__name__)
 

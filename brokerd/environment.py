@@ -20,6 +20,7 @@ import trio
 from brokerd.clock import SystemClock
 from brokerd.flush_thread import FlushThread
 from brokerd.store import Disk, OsDisk
+from mqwire.tls_connection import Connected
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -50,17 +51,6 @@ class OsThreads:
 
     def one_call_thread(self) -> OneCallThread:
         return FlushThread()
-
-
-class Connected(Protocol):
-    """A connection that the broker opened; raises OSError, trio.BrokenResourceError or ClosedResourceError when it is gone."""
-
-    async def send_all(self, data: bytes) -> None: ...
-    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
-        """Nothing at its end."""
-
-    def close(self) -> None:
-        """At once, also while a task waits on it."""
 
 
 class _TcpConnection:

@@ -16,7 +16,8 @@ import trio
 if TYPE_CHECKING:
     import socket
 
-    from brokerd.environment import Connected, Network
+    from brokerd.environment import Network
+    from mqwire.tls_connection import Connected
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""TLS of one connection: of one that was accepted, and of one that the broker opened."""
+"""TLS of the broker's ports, and the context of the connections that it opens."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from mqwire.turns import AnyShare
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokerd.environment import Connected
-
 _HANDSHAKE_TIMEOUT_S: Final = 10.0
-_RECORD_BYTES: Final = 64 * 1024
 
 
 class TlsSocket:
@@ -120,55 +117,3 @@ def client_tls(config: BrokerConfig) -> Callable[[], ssl.SSLContext] | None:
         return None
     files = TlsFiles(config.tls_client_cert_path, config.tls_client_key_path, config.tls_client_trust_cert_path)
     return ReloadedContext(files, client_context).get
-
-
-class TlsConnection:
-    """A connection of ours with TLS on it (environment.Connected, both below and above)."""
-
-    def __init__(self, below: Connected, context: ssl.SSLContext) -> None:
-        self._below = below
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing)
-
-    async def handshake(self) -> None:
-        """Come to terms; raises OSError (ssl.SSLError) when the other end is not whom we trust."""
-        while True:
-            try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                await self._flush()
-                if not await self._fill():
-                    raise ConnectionError("the other end closed the connection during the TLS handshake") from None
-            else:
-                await self._flush()
-                return
-
-    async def send_all(self, data: bytes) -> None:
-        self._tls.write(data)
-        await self._flush()
-
-    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
-        while True:
-            try:
-                return self._tls.read(max_bytes)
-            except ssl.SSLWantReadError:
-                if not await self._fill():
-                    return b""
-            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                return b""
-
-    def close(self) -> None:
-        self._below.close()
-
-    async def _flush(self) -> None:
-        data = self._outgoing.read()
-        if data:
-            await self._below.send_all(data)
-
-    async def _fill(self) -> bool:
-        data = await self._below.receive_some(_RECORD_BYTES)
-        if not data:
-            self._incoming.write_eof()
-            return False
-        self._incoming.write(data)
-        return True

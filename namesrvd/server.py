@@ -22,6 +22,7 @@ from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
 from mqwire.tls import FIRST_BYTE, ClientAuth, ReloadedContext, TlsConfigError, TlsFiles, TlsMode, server_context
+from mqwire.tls_connection import Connected, TlsConnection
 from mqwire.turns import AnyShare, Shares
 from namesrvd.acl import Accounts, AclConfigError
 from namesrvd.kv_config import KVConfigManager, write_durably
@@ -85,13 +86,14 @@ def _tls_of(config: NamesrvConfig) -> ReloadedContext | None:
     return ReloadedContext(files, lambda files: server_context(files, auth))
 
 
-class _TurnsOfStrangers(trio.abc.Stream):
+class _TurnsOfStrangers:
     """A socket whose reader, while it is a stranger, waits for its turn: hundreds would hold up everyone for as long as it takes to
     serve each. Of those in the middle of a frame one is read from in a turn of the loop.
     """
 
-    def __init__(self, stream: trio.SocketStream, turn: trio.StrictFIFOLock, share: AnyShare) -> None:
-        self._stream = stream
+    def __init__(self, accepted: socket.socket, turn: trio.StrictFIFOLock, share: AnyShare) -> None:
+        self._socket = accepted
+        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
         self._turn = turn
         self._share: AnyShare | None = share
         self._read_s = math.inf
@@ -115,27 +117,27 @@ class _TurnsOfStrangers(trio.abc.Stream):
             self._share.spend(max(0.0, now_s - self._read_s))
             self._read_s = math.inf
 
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
         self._spend()
-        if self._share is not None:
-            await trio.lowlevel.wait_readable(self._stream.socket)
-            if self.in_frame:
-                async with self._turn:
-                    await trio.lowlevel.checkpoint()
-            await self._share.turn()
-        data = await self._stream.receive_some(max_bytes)
-        self._read_s = trio.current_time()
-        return data
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            if self._share is not None:
+                if self.in_frame:
+                    async with self._turn:
+                        await trio.lowlevel.checkpoint()
+                await self._share.turn()
+            # Not by trio, which lets others run before it returns: all of those would have their turns at once then.
+            with contextlib.suppress(BlockingIOError):
+                data = self._socket.recv(max_bytes)
+                self._read_s = trio.current_time()
+                return data
 
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+    async def send_all(self, data: bytes) -> None:
         self._spend()
         await self._stream.send_all(data)
 
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    def close(self) -> None:
+        self._stream.socket.close()  # and not self._socket's: a task that waits for it is to learn of it
 
 
 class Peer:
@@ -153,11 +155,11 @@ class Peer:
         "unfinished_bytes",
     )
 
-    def __init__(self, stream: trio.SocketStream, strangers_turn: trio.StrictFIFOLock, shares: Shares) -> None:
-        address = stream.socket.getpeername()
+    def __init__(self, accepted: socket.socket, strangers_turn: trio.StrictFIFOLock, shares: Shares) -> None:
+        address = accepted.getpeername()
         self.host: str = address[0]
-        self.socket_stream = _TurnsOfStrangers(stream, strangers_turn, shares.of_stranger(self.host))
-        self.stream: trio.abc.Stream = self.socket_stream
+        self.socket_stream = _TurnsOfStrangers(accepted, strangers_turn, shares.of_stranger(self.host))
+        self.stream: Connected = self.socket_stream
         self.scope = trio.CancelScope()
         self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
         self.trusted = False
@@ -242,7 +244,7 @@ class Server:
                     logger.warning("cannot accept a connection: %s", error)  # out of file descriptors, mostly
                     await trio.sleep(_ACCEPT_PAUSE_S)
                     break
-                nursery.start_soon(self._serve, trio.SocketStream(trio.socket.from_stdlib_socket(accepted)))
+                nursery.start_soon(self._serve, accepted)
 
     def _bind(self) -> socket.socket:
         config = self._config
@@ -271,21 +273,21 @@ class Server:
                 except AclConfigError as error:
                     logger.error("the accounts stay as they were: %s", error)
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    async def _serve(self, accepted: socket.socket) -> None:
         if len(self._peers) >= self._places and not self._make_room():
-            stream.socket.close()
+            accepted.close()
             return
         try:
-            peer = Peer(stream, self._strangers_turn, self._shares)
+            peer = Peer(accepted, self._strangers_turn, self._shares)
         except OSError:  # it has gone already
-            stream.socket.close()
+            accepted.close()
             return
         self._peers.add(peer)
         self._by_host.setdefault(peer.host, {})[peer] = None
         try:
             with peer.scope:
                 if self._tls is not None:
-                    await self._secure(peer, stream, self._tls)
+                    await self._secure(peer, accepted, self._tls)
                 await self._serve_requests(peer)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             logger.debug("%r: %s", peer, error)
@@ -298,7 +300,7 @@ class Server:
             self._account(peer, 0)
             self._forget(peer)
             self._routes.on_channel_closed(peer)
-            stream.socket.close()
+            peer.socket_stream.close()
 
     def _make_room(self) -> bool:
         """Close a connection that is no broker's, the oldest of the address that has most: one host can't take all places.
@@ -324,21 +326,22 @@ class Server:
             if not own:
                 del self._by_host[peer.host]
 
-    async def _secure(self, peer: Peer, stream: trio.SocketStream, tls: ReloadedContext) -> None:
+    async def _secure(self, peer: Peer, accepted: socket.socket, tls: ReloadedContext) -> None:
         """Find out by the first byte whether the peer speaks TLS, and come to terms with it."""
         with trio.move_on_after(self._config.server_channel_max_idle_time_seconds) as waiting:
-            first = await stream.socket.recv(1, socket.MSG_PEEK)
+            await trio.lowlevel.wait_readable(accepted)
         if waiting.cancelled_caught:
             raise trio.ClosedResourceError
+        first = accepted.recv(1, socket.MSG_PEEK)
         if first != FIRST_BYTE:
             if first and self._config.tls_server_mode == TlsMode.ENFORCING.value:
                 raise RemoteProtocolError("plain text, but tls.server.mode is enforcing: connect with TLS")
             return
         await peer.socket_stream.turn()
         with self._in_handshake(peer):
-            secured = trio.SSLStream(peer.socket_stream, tls.get(), server_side=True, https_compatible=True)
+            secured = TlsConnection(peer.socket_stream, tls.get(), server_side=True)
             with trio.move_on_after(_HANDSHAKE_TIMEOUT_S) as shaking:
-                await secured.do_handshake()
+                await secured.handshake()
         if shaking.cancelled_caught:
             raise trio.ClosedResourceError
         peer.stream = secured

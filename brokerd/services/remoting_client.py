@@ -13,7 +13,7 @@ from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from brokerd.environment import Connected
+    from mqwire.tls_connection import Connected
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from brokerd.environment import Connected
 from brokerd.network_cut import NetworkCut
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import NetworkCutRequestHeader
+from mqwire.tls_connection import Connected
 from tests.daemons import BrokerDaemon, NameServerDaemon
 from tests.processes import wait_until
 from tests.remoting import connect, exchange

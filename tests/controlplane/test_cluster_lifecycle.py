@@ -328,6 +328,19 @@ def test_what_a_resume_that_failed_later_has_started_is_metered(
     assert read["access_key"]
 
 
+def test_a_key_that_went_while_a_cluster_was_suspended_is_in_no_file_after_it(
+    world: World, cluster: Cluster, driver: DriverTwin
+) -> None:
+    key = cluster.credentials.get(is_control=False)
+    # What the last change of the keys has left.
+    driver.files |= {f"{path}.bak": text for path, text in driver.files.items() if path.endswith("plain_acl.yml")}
+    assert any(key.access_key in text for text in driver.files.values())
+    suspend(world, cluster, driver)
+    key.delete()
+    run(cluster_resume(actor=world.alice, cluster=cluster), driver)
+    assert not [path for path, text in driver.files.items() if key.access_key in text]
+
+
 def test_a_running_cluster_is_not_resumed(world: World, cluster: Cluster) -> None:
     with pytest.raises(Conflict, match="running, not suspended"):
         cluster_resume(actor=world.alice, cluster=cluster)

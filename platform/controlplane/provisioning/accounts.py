@@ -1,8 +1,7 @@
 """Brings a cluster's accounts from the rows to every daemon, and sees that they count there.
 
 The rows are the truth. Each daemon reads plain_acl.yml again before it answers which version is in force, so that an
-answer with the written file's version proves that a deleted key is refused and a new one let in from then on. The backup
-is written too: it must not keep a secret that was deleted.
+answer with the written file's version proves that a deleted key is refused and a new one let in from then on.
 """
 
 from django.db import transaction
@@ -16,12 +15,11 @@ from controlplane.common.sentences import say
 from controlplane.provisioning.drivers import get_driver
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import DriverError
-from controlplane.provisioning.processes import Daemon, cluster_daemons
+from controlplane.provisioning.processes import ACCOUNTS_FILE, Daemon, cluster_daemons
 from mqwire.acl import accounts_version
 
 _log = get_logger("controlplane.accounts")
 
-_FILE = "plain_acl.yml"
 # These run no program that could let a client in; they read the file when they start.
 _AT_REST = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, ProcessState.MISSING)
 _TRIES = 2  # another worker may have written a newer file in between
@@ -73,13 +71,13 @@ def _write(cluster: Cluster, driver: Driver) -> list[Daemon]:
         Cluster.objects.select_for_update().get(pk=cluster.pk)
         daemons = _daemons(cluster, driver)
         for daemon in daemons:
-            path, text = _accounts_file(daemon)
-            driver.files_write(cluster.pk, {path: text, f"{path}.bak": text})
+            driver.files_write(cluster.pk, _account_files(daemon))
     return daemons
 
 
-def _accounts_file(daemon: Daemon) -> tuple[str, str]:
-    return next((path, text) for path, text in daemon.files.items() if path.endswith(f"/{_FILE}"))
+def _account_files(daemon: Daemon) -> dict[str, str]:
+    """The accounts and their backup, which hold the same."""
+    return {path: text for path, text in daemon.files.items() if f"/{ACCOUNTS_FILE}" in path}
 
 
 def _may_serve(daemon: Daemon, statuses: dict[str, ProcessStatus]) -> bool:
@@ -93,7 +91,7 @@ def _unconfirmed(cluster: Cluster, daemons: list[Daemon], statuses: dict[str, Pr
     return [
         daemon
         for daemon in asked
-        if versions[daemon.row.address] != accounts_version(_accounts_file(daemon)[1].encode())
+        if versions[daemon.row.address] != accounts_version(next(iter(_account_files(daemon).values())).encode())
     ]
 
 

@@ -38,6 +38,7 @@ from highwater import AclAccount
 
 # Of each daemon, in its folder.
 CERT_FILE, KEY_FILE, CA_FILE = "tls.pem", "tls.key", "ca.pem"
+ACCOUNTS_FILE = "plain_acl.yml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
             NameServerConfiguration(
                 bind_address=server.host,
                 port=_port(server),
-                acl_path=str(path / "plain_acl.yml"),
+                acl_path=str(path / ACCOUNTS_FILE),
                 kv_config_path=str(path / "kvConfig.json"),
                 tls=_tls_paths(cluster, path),
             )
@@ -117,7 +118,7 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
                     configuration=text,
                     user=user,
                 ),
-                files={f"{folder}/namesrv.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(control, accounts)},
+                files={f"{folder}/namesrv.conf": text, **_account_files(folder, control, accounts)},
                 data_dir=str(path),
             )
         )
@@ -151,7 +152,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
             bind_address=replica.host,
             port=_port(replica),
             store_path=str(path / "store"),
-            acl_path=str(path / "plain_acl.yml"),
+            acl_path=str(path / ACCOUNTS_FILE),
             control=control,
             total_replicas=sizes[replica.group_id],
             in_sync_replicas=cluster.in_sync_replicas,
@@ -173,7 +174,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
                     configuration=_restarting_configuration(replica, configuration),
                     user=user,
                 ),
-                files={f"{folder}/broker.conf": text, f"{folder}/plain_acl.yml": render_plain_acl(control, accounts)},
+                files={f"{folder}/broker.conf": text, **_account_files(folder, control, accounts)},
                 data_dir=str(path),
             )
         )
@@ -240,6 +241,12 @@ def _accounts(cluster: Cluster) -> list[AclAccount]:
         .exclude(state=CredentialState.DELETING)
         .order_by("created_at")
     ]
+
+
+def _account_files(folder: str, control: AclAccount, accounts: list[AclAccount]) -> dict[str, str]:
+    """Return the accounts and the backup that a daemon falls back to: it must not keep a secret that was deleted."""
+    text = render_plain_acl(control, accounts)
+    return {f"{folder}/{ACCOUNTS_FILE}": text, f"{folder}/{ACCOUNTS_FILE}.bak": text}
 
 
 def _tls_paths(cluster: Cluster, folder: Path) -> TlsPaths | None:

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from controlplane.billing.focus import Account, FocusRow, focus_record
 from controlplane.billing.forecast import forecast
 from controlplane.billing.money import exact_text, grouped_text, percent_of, thresholds_reached, to_cents, total_of
 from controlplane.billing.periods import Month, days_of, hour_of, is_whole_hour
@@ -242,3 +243,24 @@ def test_an_hour_without_a_row_cost_nothing_and_one_that_was_not_counted_is_not_
 
 def test_nothing_is_forecast_of_what_was_never_counted() -> None:
     assert forecast(Month.parse("2026-11"), {}, None, None).amount is None
+
+
+def test_no_name_in_a_focus_record_is_taken_for_a_formula_and_amounts_stay_numbers() -> None:
+    row = FocusRow(
+        day=at("2026-10-01T00:00"),
+        cluster_id="c1",
+        cluster_name="@orders",
+        direction="in",
+        topic="-topic",
+        billed_units=Decimal(2),
+        byte_hours=0,
+        price_id="p",
+        rate=Decimal("-0.5"),
+        currency="EUR",
+        amount=Decimal(-1),
+        invoice="",
+    )
+    found = focus_record(Account("acme", '=HYPERLINK("x")'), Month(2026, 10), row)
+    names = ("BillingAccountName", "SubAccountName", "ResourceName")
+    assert [found[name] for name in names] == ['\'=HYPERLINK("x")', "'@orders", "'-topic"]
+    assert (found["BilledCost"], found["ListUnitPrice"]) == ("-1", "-0.5")

@@ -16,6 +16,7 @@ from decimal import Decimal
 
 from controlplane.billing.models import Direction
 from controlplane.billing.periods import Month
+from controlplane.common.spreadsheets import spreadsheet_text
 
 PROVIDER = "Highwater"
 MILLION = Decimal(1_000_000)
@@ -67,7 +68,7 @@ def focus_csv(account: Account, month: Month, rows: Iterable[FocusRow]) -> str:
 
 
 def focus_record(account: Account, month: Month, row: FocusRow) -> dict[str, str]:
-    """Return the columns of one row, as text; an empty text is null."""
+    """Return the columns of one row, as text; an empty text is null. No name is taken for a formula."""
     words, unit = _SERVICES[Direction(row.direction)]
     stored = row.direction == Direction.STORAGE
     consumed = Decimal(row.byte_hours) / _GIB if stored else row.billed_units
@@ -78,7 +79,7 @@ def focus_record(account: Account, month: Month, row: FocusRow) -> dict[str, str
         **dict.fromkeys(COLUMNS, ""),
         "BilledCost": cost,
         "BillingAccountId": account.id,
-        "BillingAccountName": account.name,
+        "BillingAccountName": spreadsheet_text(account.name),
         "BillingAccountType": "Tenant",
         "BillingCurrency": row.currency,
         "BillingPeriodEnd": _time(month.end),
@@ -104,7 +105,7 @@ def focus_record(account: Account, month: Month, row: FocusRow) -> dict[str, str
         "ProviderName": PROVIDER,
         "PublisherName": PROVIDER,
         "ResourceId": f"{row.cluster_id}/{row.topic}",
-        "ResourceName": row.topic,
+        "ResourceName": spreadsheet_text(row.topic),
         "ResourceType": "Topic",
         "ServiceCategory": "Integration",
         "ServiceName": PROVIDER,
@@ -113,7 +114,7 @@ def focus_record(account: Account, month: Month, row: FocusRow) -> dict[str, str
         "SkuMeter": words,
         "SkuPriceId": f"{sku}-{row.price_id}",
         "SubAccountId": row.cluster_id,
-        "SubAccountName": row.cluster_name,
+        "SubAccountName": spreadsheet_text(row.cluster_name),
         "SubAccountType": "Cluster",
         "Tags": row.tags,
     }

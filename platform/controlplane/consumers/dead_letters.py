@@ -12,6 +12,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.audit import audit_event_record
+from controlplane.common.spreadsheets import spreadsheet_text
 from controlplane.consumers.replay_plan import original_topic
 from controlplane.consumers.selectors import group_path
 from controlplane.tenants.rules import actor_require
@@ -28,8 +29,6 @@ BROWSE_MAX = 100
 EXPORT_MAX = 5000
 _SECONDS_MAX = 10.0
 _BYTES_MAX = 32 * 1024 * 1024
-# Spreadsheets run what begins with these.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +153,7 @@ def _line(cells: list[str]) -> str:
 
 
 def _cell(value: object) -> str:
-    text = " ".join(value) if isinstance(value, list) else str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return spreadsheet_text(" ".join(value) if isinstance(value, list) else str(value))
 
 
 def dead_letter(message: ReceivedMessage, sight: Sight, body_limit_bytes: int) -> DeadLetter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +22,7 @@ from highwater import (
 from spark_etl.datasource.offsets import Offsets, QueueRange, key_of, ordered
 from spark_etl.datasource.options import Options, Position
 from spark_etl.errors import EtlError, LostMessagesError, OptionError
+from spark_etl.tls import tls_of
 
 logger = logging.getLogger("spark_etl")
 
@@ -33,30 +33,14 @@ PULL_BATCH: Final = 32
 PAUSE_S: Final = 0.5
 
 
-def _tls(options: Options) -> bool | ssl.SSLContext:
-    """What the SDK takes: the machine's own authorities, or the one that was given. Made where it is used: it can't be sent."""
-    if not options.tls_ca:
-        return options.use_tls
-    is_text = options.tls_ca.startswith("-----BEGIN")
-    try:
-        if is_text:
-            return ssl.create_default_context(cadata=options.tls_ca)
-        return ssl.create_default_context(cafile=options.tls_ca)
-    except (OSError, ValueError) as error:  # an unusable PEM is an SSLError, which is an OSError
-        what = "its text" if is_text else f"the file {options.tls_ca}"
-        raise OptionError(
-            f"Option tlsCa can't be used: {what} is no certificate that can be read ({error}).",
-            "give the cluster's tls_ca from the API, as text or as a file that every executor has.",
-        ) from error
-
-
 class TopicReader:
     """A connection to the cluster for one topic; use it in a with-block."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         credentials = Credentials(options.access_key, options.secret_key) if options.access_key else None
-        self._admin = Admin(options.namesrv, credentials, timeout_ms=options.request_timeout_ms, use_tls=_tls(options))
+        tls = tls_of(options.use_tls, options.tls_ca, "Option tlsCa")
+        self._admin = Admin(options.namesrv, credentials, timeout_ms=options.request_timeout_ms, use_tls=tls)
 
     def __enter__(self) -> Self:
         self._admin.start()

@@ -49,6 +49,9 @@ class MeteredCluster(msgspec.Struct, frozen=True, kw_only=True):
     access_key: str = ""
     secret_key: str = ""
     use_tls: bool = False
+    """With the machine's own authorities."""
+    tls_ca: str = ""
+    """The cluster's own: PEM text, or a file that every executor has; switches TLS on."""
     retention_hours: _Positive | None = None
     topic_retention_hours: dict[str, _Positive] = {}
     """Of topics that keep messages for less than the brokers do."""

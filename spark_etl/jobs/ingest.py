@@ -72,6 +72,7 @@ def _tasks(clusters: Sequence[MeteredCluster], positions: Mapping[str, Sequence[
             access_key=cluster.access_key,
             secret_key=cluster.secret_key,
             use_tls=cluster.use_tls,
+            tls_ca=cluster.tls_ca,
             now_ms=now_ms,
             places=tuple(
                 Place(

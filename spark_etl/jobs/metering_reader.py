@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from highwater import AsyncAdmin, Credentials, HighwaterError, MessageQueue, ReceivedMessage
 from mqwire.metering import MeteringRecord, MeteringRecordError, decode_metering_record, encode_metering_record
 from mqwire.names import RMQ_SYS_METERING
+from spark_etl.tls import tls_of
 from spark_etl.transforms.metering_schema import JSON_RECORD, READ_RECORD, REFUSED_MESSAGE
 from spark_etl.transforms.plausible import implausible
 
@@ -75,6 +76,7 @@ class Task(msgspec.Struct, frozen=True):
     access_key: str
     secret_key: str
     use_tls: bool
+    tls_ca: str
     now_ms: int
     places: tuple[Place, ...]
 
@@ -143,7 +145,8 @@ async def _read(progress: _Progress) -> None:
     failed = ""
     for attempt in range(ATTEMPTS):
         try:
-            async with AsyncAdmin(task.namesrv_addr, credentials, use_tls=task.use_tls) as admin:
+            tls = tls_of(task.use_tls, task.tls_ca, "tls_ca")
+            async with AsyncAdmin(task.namesrv_addr, credentials, use_tls=tls) as admin:
                 await _read_queues(admin, progress)
             return
         except (HighwaterError, OSError) as error:

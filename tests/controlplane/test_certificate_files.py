@@ -9,10 +9,12 @@ import pytest
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
+from controlplane.insight.job_config import config_of
+from controlplane.insight.models import Job, JobRun
 from controlplane.provisioning.certificate_files import authority_ensure, certificates_renew, certificates_write
 from controlplane.provisioning.processes import cluster_daemons, replica_daemons
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import World
+from tests.controlplane.world import World, make_cluster
 
 pytestmark = pytest.mark.django_db
 
@@ -62,6 +64,12 @@ def test_a_cluster_from_before_keeps_its_configuration(world: World, driver: Dri
     assert not driver.files
     for daemon in cluster_daemons(world.cluster, driver):
         assert not any("tls." in text for text in daemon.files.values())
+
+
+def test_the_jobs_are_told_the_authority_and_of_a_cluster_without_one_nothing(secured: Cluster) -> None:
+    plain = make_cluster(secured.tenant, "plain")
+    told = {one["cluster_id"]: one["tls_ca"] for one in config_of(JobRun(job=Job.INGEST))["clusters"]}
+    assert (told[str(secured.pk)], told[str(plain.pk)]) == (secured.tls_ca, "")
 
 
 def test_an_authority_is_made_once(secured: Cluster) -> None:

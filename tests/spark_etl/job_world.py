@@ -61,6 +61,7 @@ class JobWorld:
     tenant_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     namespace: str = field(default_factory=lambda: f"world_{uuid.uuid4().hex[:12]}")
     """Of the lake's tables: the catalog, in the database, is shared."""
+    tls_ca: str = ""
 
     def subscribe(self, *prices: dict[str, Any]) -> None:
         self.database.subscribe(self.tenant_id, prices or [PRICE])
@@ -98,6 +99,7 @@ class JobWorld:
             "namesrv_addr": self.namesrv,
             "access_key": "",
             "secret_key": "",
+            "tls_ca": self.tls_ca,
             "retention_hours": 72,
             **given,
         }

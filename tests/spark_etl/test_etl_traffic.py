@@ -15,6 +15,8 @@ from tests.daemons import DaemonCluster, ReplicaGroup
 from tests.processes import wait_until
 from tests.remoting import create_topic
 from tests.replication.replicas import promote, wait_level
+from tests.security.certificates import Authority
+from tests.security.test_tls import keys
 from tests.spark_etl.database import Database
 from tests.spark_etl.job_world import JobWorld
 from tests.spark_etl.metered_traffic import consume, send, send_delayed, send_ordered, wait_metered
@@ -24,18 +26,31 @@ TOPIC = "orders"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonCluster]:
-    with DaemonCluster.start(tmp_path_factory.mktemp("etl-traffic"), METERED) as running:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("etl-authority"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[DaemonCluster]:
+    """With TLS beside plain text, which the jobs use."""
+    conf = {**METERED, **keys(authority, "broker")}
+    folder = tmp_path_factory.mktemp("etl-traffic")
+    with DaemonCluster.start(folder, conf, namesrv_conf=keys(authority, "names")) as running:
         create_topic(running.broker.address, TOPIC, queues=2, namesrv=running.namesrv)
         yield running
 
 
 @pytest.fixture(scope="module")
 def metered_world(
-    spark: SparkSession, database: Database, cluster: DaemonCluster, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession,
+    database: Database,
+    cluster: DaemonCluster,
+    authority: Authority,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> JobWorld:
-    """Read and counted once, after known traffic of every kind."""
+    """Read over TLS and counted once, after known traffic of every kind."""
     world = JobWorld(spark, database, tmp_path_factory.mktemp("etl-world"), cluster.namesrv, "DefaultCluster")
+    world.tls_ca = authority.pair.cert_pem
     world.subscribe()
     send(cluster.namesrv, TOPIC, [1, 4096, 4097, 100_000])
     send_ordered(cluster.namesrv, TOPIC, 5)
@@ -154,11 +169,14 @@ def test_a_cluster_that_cannot_be_read_fails_the_run_after_the_others_were_read(
 ) -> None:
     world = JobWorld(metered_world.spark, metered_world.database, tmp_path, metered_world.namesrv, "DefaultCluster")
     away = JobWorld(world.spark, world.database, tmp_path, "127.0.0.1:1", "away")
-    result = world.run("ingest", clusters=[away.cluster(), world.cluster()])
+    strangers = Authority(tmp_path / "strangers").pair.cert_pem
+    other = JobWorld(world.spark, world.database, tmp_path, world.namesrv, "other", tls_ca=strangers)
+    result = world.run("ingest", clusters=[away.cluster(), other.cluster(), world.cluster()])
     assert result.state == "failed"
     assert (result.rows_out or 0) > 0
     assert f"away ({away.cluster_id})" in result.error
-    assert "can't be read from 127.0.0.1:1" in result.error
+    assert "can't be read from 127.0.0.1:1:" in result.error
+    assert f"other ({other.cluster_id})" in result.error  # another authority's certificates
 
 
 def test_traffic_around_a_failover_is_counted_exactly(spark: SparkSession, database: Database, tmp_path: Path) -> None:

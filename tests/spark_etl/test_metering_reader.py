@@ -94,7 +94,7 @@ def read(*places: Place, address: str = "here") -> tuple[list[tuple[int, int]], 
 
 
 def task(address: str, *places: Place, cluster: str = "c") -> Task:
-    return Task(cluster, NAME, address, "", "", False, to_ms(NOW), tuple(places))
+    return Task(cluster, NAME, address, "", "", False, "", to_ms(NOW), tuple(places))
 
 
 def read_rows(*tasks: Task) -> list[dict[str, Any]]:

@@ -123,6 +123,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         "namesrv_addr": cluster.namesrv_addr if keys else "",
         "access_key": access_key,
         "secret_key": secret_key,
+        "tls_ca": cluster.tls_ca,
         "retention_hours": retention_hours(cluster),
         "topic_retention_hours": {
             topic.name: topic.retention_hours for topic in cluster.topics.all() if topic.retention_hours is not None

@@ -5,6 +5,7 @@ is in test_lifecycle_end_to_end.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.alerts.models import Alert, AlertState
-from controlplane.clusters import replica_remoting
+from controlplane.clusters import limits, replica_remoting
 from controlplane.clusters.lifecycle import (
     cluster_delete,
     cluster_purge,
@@ -48,6 +49,7 @@ from controlplane.provisioning.models import PortLease
 from controlplane.provisioning.processes import cluster_process_names
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from controlplane.provisioning.steps import StepContext
+from controlplane.tenants.models import Tenant
 from mqwire.bodies import ReplicaStatus
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import Json, World, make_cluster
@@ -339,6 +341,21 @@ def test_a_key_that_went_while_a_cluster_was_suspended_is_in_no_file_after_it(
     key.delete()
     run(cluster_resume(actor=world.alice, cluster=cluster), driver)
     assert not [path for path, text in driver.files.items() if key.access_key in text]
+
+
+def test_a_broker_that_was_away_when_a_limit_changed_gets_it_at_the_next_look(
+    world: World, cluster: Cluster, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = {key: str(value) for key, value in limits.broker_quota_keys(cluster.tenant).items()}
+    Tenant.objects.filter(pk=cluster.tenant_id).update(limits={"stored_bytes": 9})
+    given: list[tuple[str, dict[str, str]]] = []
+    admin = SimpleNamespace(update_broker_config=lambda address, changes: given.append((address, changes)))
+    monkeypatch.setattr(limits, "cluster_admin", lambda _: nullcontext(admin))
+    monkeypatch.setattr(limits, "broker_configurations", lambda _, addresses: dict.fromkeys(addresses, has))
+    monkeypatch.setattr(health, "registrations", lambda *_, **__: [])
+    health.cluster_sample_health(cluster.pk, driver)
+    (replica,) = Replica.objects.filter(group__cluster=cluster)
+    assert given == [(replica.address, {"quotaStoredBytes": "9"})]
 
 
 def test_a_running_cluster_is_not_resumed(world: World, cluster: Cluster) -> None:

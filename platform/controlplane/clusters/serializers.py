@@ -310,7 +310,8 @@ class LimitSettingsSerializer(Shape):
     tenant = serializers.CharField()
     limits = LimitSettingSerializer(many=True)
     brokers_missing = serializers.ListField(
-        child=serializers.CharField(), help_text="of a change: they did not take it yet, and get it with the next one"
+        child=serializers.CharField(),
+        help_text="of a change: they did not take it yet, and get it as soon as they answer",
     )
 
 

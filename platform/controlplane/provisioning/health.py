@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.clusters.limits import quotas_reconcile
 from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Replica
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.tls import cluster_tls
@@ -60,6 +61,14 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
         if status.state in _ABANDONED:
             _start_again(cluster, daemon, driver)
     accounts_reconcile(cluster, daemons, statuses, driver)
+    quotas_reconcile(
+        cluster,
+        [
+            daemon.row.address
+            for daemon in daemons
+            if isinstance(daemon.row, Replica) and statuses[daemon.process.name].state == ProcessState.RUNNING
+        ],
+    )
 
 
 def judge(row: NameServer | Replica, status: ProcessStatus, answers: list[Registration]) -> Judgement:

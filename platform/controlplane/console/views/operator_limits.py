@@ -50,7 +50,7 @@ def limits_tenant(request: ConsoleRequest, tenant: str) -> HttpResponse:
         else:
             tell_done(request, gettext("The limit is set."))
             if missing:
-                said = gettext("These brokers did not take it yet, and get it with their cluster’s next change: %s.")
+                said = gettext("These brokers did not take it yet, and get it as soon as they answer: %s.")
                 tell_done(request, said % ", ".join(missing))
             return redirect("console:operator-limits-tenant", found.slug)
     path = f"/api/v1/operator/tenants/{found.slug}/limits/"

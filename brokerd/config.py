@@ -16,7 +16,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from brokerd import config_dleger, config_file
 from brokerd.config_keys import KEYS_NOT_SERVED, KEYS_WITHOUT_MEANING
@@ -131,7 +131,7 @@ class BrokerConfig:
     flush_delay_offset_interval_ms: int = integer("flushDelayOffsetInterval", 10_000, at_least=10)
     flush_consumer_offset_interval_ms: int = integer("flushConsumerOffsetInterval", 5_000, at_least=10)
     long_polling_enable: bool = boolean("longPollingEnable", True, hot=True)
-    short_polling_time_ms: int = integer("shortPollingTimeMills", 1_000, hot=True)
+    short_polling_time_ms: int = integer("shortPollingTimeMills", 1_000, at_most=60_000, hot=True)
     max_transfer_bytes_on_message_in_memory: int = integer("maxTransferBytesOnMessageInMemory", 256 * 1024, hot=True)
     max_transfer_count_on_message_in_memory: int = integer("maxTransferCountOnMessageInMemory", 32, hot=True)
     access_message_in_memory_max_ratio: int = integer("accessMessageInMemoryMaxRatio", 40, at_most=100, hot=True)
@@ -233,6 +233,7 @@ def _key(field: dataclasses.Field[Any]) -> ConfigKey:
     return key
 
 
+_VALUE_CHARACTERS_MAX: Final = 4096  # dozens of addresses
 _KEY_FIELDS = [field for field in dataclasses.fields(BrokerConfig) if "key" in field.metadata]
 _FIELDS_BY_KEY = {name: field for field in _KEY_FIELDS for name in (_key(field).name, *_key(field).aliases)}
 HOT_KEYS = frozenset(_key(field).name for field in _KEY_FIELDS if _key(field).hot)
@@ -254,6 +255,8 @@ TENANTS_HOT_KEYS = frozenset(
 
 def _read(key: ConfigKey, raw: str, place: str) -> Any:
     try:
+        if len(raw) > _VALUE_CHARACTERS_MAX:
+            raise ValueError(f"a text of at most {_VALUE_CHARACTERS_MAX} characters")
         return key.read(raw)
     except ValueError as error:
         shown = "a value that is not shown" if key.secret else ascii(raw[:200])

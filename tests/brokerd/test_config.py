@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerd.config import BrokerConfig, ConfigError, load_config
+from brokerd.config import TENANTS_HOT_KEYS, BrokerConfig, ConfigError, load_config
 from brokerd.config_keys import KEYS_NOT_SERVED, KEYS_WITHOUT_MEANING
 from brokerd.config_values import BrokerRole, FlushDiskType
 
@@ -294,6 +294,17 @@ def test_no_key_is_both_used_and_without_meaning() -> None:
     assert not used & KEYS_WITHOUT_MEANING
     assert not used & KEYS_NOT_SERVED.keys()
     assert not KEYS_NOT_SERVED.keys() & KEYS_WITHOUT_MEANING
+
+
+def test_no_key_takes_a_value_without_end_and_a_tenants_none_that_holds_clients_for_days() -> None:
+    by_field = {f.name: f.metadata["key"] for f in dataclasses.fields(BrokerConfig) if "key" in f.metadata}
+    for key in by_field.values():
+        for endless in ("x" * 5000, "1" * 5000, "127.0.0.1:1;" * 500):
+            with pytest.raises(ConfigError):
+                load_config(None, overrides={key.name: endless}, environ={})
+        if key.name in TENANTS_HOT_KEYS:
+            with pytest.raises(ConfigError):
+                BrokerConfig().change({key.name: str(2**31 - 1)})
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(BrokerConfig) if "key" in f.metadata])

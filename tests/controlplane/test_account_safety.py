@@ -13,6 +13,7 @@ from django.utils import timezone
 from controlplane.accounts.actors import TokenActor
 from controlplane.accounts.authentication import token_authenticate
 from controlplane.accounts.models import ApiToken, User
+from controlplane.alerts.services import silence_create
 from controlplane.common import throttling
 from controlplane.common.errors import InvalidInput, LimitReached
 from controlplane.common.middleware import loggable_path
@@ -20,6 +21,7 @@ from controlplane.tenants import token_services
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.services import membership_remove, membership_update, tenant_create, tenant_update
 from controlplane.tenants.token_services import IssuedToken, api_token_issue
+from controlplane.topics.services import TopicOptions
 from tests.controlplane.world import Json, World
 
 PASSWORD = "correct horse battery staple"
@@ -139,3 +141,12 @@ def test_a_mail_server_that_is_away_is_said_and_no_fault_of_the_page(client: Cli
     answer = client.post("/password/reset/", {"email": "alice@example.com"})
     assert answer.status_code == 503
     assert "did not take our mail to alice@example.com" in answer.content.decode()
+
+
+@pytest.mark.parametrize("character", ["\n", "\x1b", "\u202e"])
+def test_a_topics_description_and_a_silences_reason_show_all_that_they_are(world: World, character: str) -> None:
+    with pytest.raises(InvalidInput, match=r"U\+"):
+        TopicOptions(description=f"for{character}us").check(world.cluster)
+    until = timezone.now() + timedelta(hours=1)
+    with pytest.raises(InvalidInput, match=r"U\+"):
+        silence_create(actor=world.alice, tenant=world.acme, until=until, reason=f"up{character}keep")

@@ -14,6 +14,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.common.sentences import say
+from controlplane.common.words import name_check
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 
@@ -92,6 +93,7 @@ def silence_create(
 ) -> AlertSilence:
     """Notify no one of what fits until then. Raises InvalidInput, Conflict for too many."""
     actor_require(actor, "alert.manage", tenant)
+    reason = name_check("reason", reason)
     now = timezone.now()
     if not now < until <= now + SILENCE_MAX:
         raise InvalidInput.for_field(

@@ -22,6 +22,7 @@ from controlplane.clusters.remoting import cluster_admin, require_running
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput
 from controlplane.common.sentences import say
+from controlplane.common.words import name_check
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
 from controlplane.topics.models import MessageType, Topic, TopicState
@@ -103,6 +104,8 @@ class TopicOptions:
             )
         if len(self.description) > 500:
             raise InvalidInput.for_field("description", say("At most 500 characters."), "too_long")
+        if before is None or self.description != before.description:
+            name_check("description", self.description)
 
 
 def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOptions | None = None) -> Topic:
@@ -198,6 +201,7 @@ def _row_for_creation(cluster: Cluster, name: str, options: TopicOptions) -> Top
 def _assign(topic: Topic, options: TopicOptions) -> None:
     for name in _OPTIONS:
         setattr(topic, name, getattr(options, name))
+    topic.description = topic.description.strip()  # around a text, name_check does not look
 
 
 def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:

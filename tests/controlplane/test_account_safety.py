@@ -16,7 +16,7 @@ from controlplane.accounts.models import ApiToken, User
 from controlplane.alerts.services import silence_create
 from controlplane.common import throttling
 from controlplane.common.errors import InvalidInput, LimitReached
-from controlplane.common.middleware import loggable_path
+from controlplane.common.logging import loggable_path
 from controlplane.tenants import token_services
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.services import membership_remove, membership_update, tenant_create, tenant_update
@@ -150,3 +150,11 @@ def test_a_topics_description_and_a_silences_reason_show_all_that_they_are(world
     until = timezone.now() + timedelta(hours=1)
     with pytest.raises(InvalidInput, match=r"U\+"):
         silence_create(actor=world.alice, tenant=world.acme, until=until, reason=f"up{character}keep")
+
+
+def test_a_mailed_link_whose_page_fails_stays_out_of_the_log(db: None, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(raise_request_exception=False)
+    with patch("allauth.account.views.PasswordResetFromKeyView.dispatch", side_effect=RuntimeError("odd")):
+        assert client.get("/password/reset/key/4-cq1abc-0123456789/").status_code == 500
+    assert "/password/reset/key/…/" in caplog.text
+    assert "0123456789" not in caplog.text

@@ -1,8 +1,13 @@
 """One event per line on stderr, by structlog: readable on a terminal, JSON in production. Secrets are never logged."""
 
+import logging
+import re
 from typing import Any
 
 import structlog
+
+# Addresses that hold a secret: its reader sets the password, confirms the e-mail address, or sees an invitation.
+_SECRET_PART = re.compile(r"(?<=^/password/reset/key/)[^/]+|(?<=^/confirm-email/)[^/]+|(?<=^/invitations/)[^/]+")
 
 _SHARED_PROCESSORS: list[Any] = [
     structlog.contextvars.merge_contextvars,
@@ -10,6 +15,18 @@ _SHARED_PROCESSORS: list[Any] = [
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
+
+
+def loggable_path(path: str) -> str:
+    """Return the path without the secrets of links that were mailed."""
+    return _SECRET_PART.sub("…", path)
+
+
+def without_secret_paths(record: logging.LogRecord) -> bool:
+    """Take the secrets out of the paths that Django logs; for a logger's filters."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(loggable_path(one) if isinstance(one, str) else one for one in record.args)
+    return True
 
 
 def logging_configuration(*, level: str, json_lines: bool) -> dict[str, Any]:
@@ -41,11 +58,12 @@ def logging_configuration(*, level: str, json_lines: bool) -> dict[str, Any]:
                 "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
             }
         },
+        "filters": {"without_secret_paths": {"()": lambda: without_secret_paths}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structlog"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             # Django's own request log repeats what RequestContextMiddleware says.
-            "django.request": {"level": "ERROR"},
+            "django.request": {"level": "ERROR", "filters": ["without_secret_paths"]},
             "django.server": {"level": "WARNING"},
             # It logs each step of making an invoice's font smaller.
             "fontTools": {"level": "WARNING"},

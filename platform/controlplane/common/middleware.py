@@ -13,22 +13,15 @@ from django.utils import translation
 from django.utils.cache import patch_vary_headers
 
 from controlplane.common.errors import InvalidInput
-from controlplane.common.logging import get_logger
+from controlplane.common.logging import get_logger, loggable_path
 from controlplane.common.problems import problem_response
 from controlplane.common.request_context import RequestContext, set_request_context
 
 _log = get_logger("controlplane.request")
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-# Addresses that hold a secret: its reader sets the password, confirms the e-mail address, or sees an invitation.
-_SECRET_PART = re.compile(r"(?<=^/password/reset/key/)[^/]+|(?<=^/confirm-email/)[^/]+|(?<=^/invitations/)[^/]+")
 _QUIET_PATHS = frozenset({"/healthz", "/readyz"})
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
-
-
-def loggable_path(path: str) -> str:
-    """Return the path without the secrets of links that were mailed."""
-    return _SECRET_PART.sub("…", path)
 
 
 def _address_of(request: HttpRequest) -> str | None:

@@ -214,6 +214,31 @@ def test_a_large_first_request_has_the_time_that_a_slow_line_needs() -> None:
     assert not _with_virtual_time(lambda: _is_open_after(29, unfinished_bytes=1024 * 1024))
 
 
+async def _served_for_s() -> float:
+    """How long a client is served that sends a byte of its frame each second."""
+    server = Server(BrokerConfig(), OsNetwork())
+    ours, theirs = connected()
+    async with trio.open_nursery() as nursery:
+        peer = Peer(theirs, nursery)
+        server._admission.peers.add(peer)
+        nursery.start_soon(server._serve, EndlessClient(ours), peer, None)
+        nursery.start_soon(server._sweep)
+        began_s = trio.current_time()
+        for byte in LARGE_FRAME[:60]:
+            if peer.closed:
+                break
+            ours.sendall(bytes([byte]))
+            await trio.sleep(1)
+        lasted_s = trio.current_time() - began_s
+        nursery.cancel_scope.cancel()
+    ours.close()
+    return lasted_s
+
+
+def test_a_frame_that_drips_is_cut_off_however_often_something_comes() -> None:
+    assert 15 < trio.run(_served_for_s, clock=trio.testing.MockClock(autojump_threshold=0)) < 20
+
+
 async def _whose_turns_they_have(monkeypatch: pytest.MonkeyPatch, access_key: str) -> list[str]:
     """Whose turns two clients have, who have shown this account; an empty one where there is no access control."""
     asked: list[str] = []

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from unittest.mock import patch
+from urllib.parse import urlencode
 
 import pytest
+from django.core import mail
 from django.test import Client, override_settings
 from django.utils import timezone
 
@@ -150,6 +152,28 @@ def test_a_topics_description_and_a_silences_reason_show_all_that_they_are(world
     until = timezone.now() + timedelta(hours=1)
     with pytest.raises(InvalidInput, match=r"U\+"):
         silence_create(actor=world.alice, tenant=world.acme, until=until, reason=f"up{character}keep")
+
+
+FOREIGN = "evil.example"
+
+
+@override_settings(ALLOWED_HOSTS=["testserver"])
+def test_a_foreign_host_is_refused_and_a_forwarded_one_stands_in_no_mail(client: Client, world: World) -> None:
+    assert client.get("/login/", headers={"host": FOREIGN}).status_code == 400
+    form = {"email": "alice@example.com"}
+    assert client.post("/password/reset/", form, headers={"x-forwarded-host": FOREIGN}).status_code == 302
+    (sent,) = mail.outbox
+    assert "/password/reset/key/" in sent.body
+    assert FOREIGN not in f"{sent.body} {sent.alternatives}"
+
+
+@pytest.mark.parametrize("address", [f"https://{FOREIGN}/", f"//{FOREIGN}/", f"/\\{FOREIGN}/"])
+def test_a_log_in_leads_to_no_other_site(client: Client, db: None, address: str) -> None:
+    User.objects.create_user("dora@example.com", PASSWORD)
+    form = {"login": "dora@example.com", "password": PASSWORD, "next": address}
+    answer = client.post(f"/login/?{urlencode({'next': address})}", form)
+    assert answer.status_code == 302
+    assert FOREIGN not in answer.headers["Location"]
 
 
 def test_a_mailed_link_whose_page_fails_stays_out_of_the_log(db: None, caplog: pytest.LogCaptureFixture) -> None:

@@ -216,7 +216,8 @@ def test_brokers_register_and_the_sdk_sends_where_everything_is_enforced(authori
     accounts.write_text(ACCOUNTS)
     acl = {"aclEnable": "true", "aclConfigFile": str(accounts)}
     enforcing = {"tls.server.mode": "enforcing"}
-    names = NameServerDaemon(tmp_path / "names", {**acl, **keys(authority, "names", **enforcing)}).start()
+    requiring = {**enforcing, "tls.server.need.client.auth": "require"}
+    names = NameServerDaemon(tmp_path / "names", {**acl, **keys(authority, "names", **requiring)}).start()
     own = authority.issue("own")
     conf = {
         **acl,
@@ -234,14 +235,14 @@ def test_brokers_register_and_the_sdk_sends_where_everything_is_enforced(authori
             exchange(plain, route_request())
 
         def registered() -> bool:
-            with secured(names.address, authority.client_context()) as stream:
+            with secured(names.address, authority.client_context(own)) as stream:
                 request = route_request()
                 sign_request(request, PROGRAM)
                 return broker.address.encode() in bytes(exchange(stream, request).body)
 
         wait_until(registered, timeout_s=60, what="the registration over TLS")
         credentials = Credentials(PROGRAM.access_key, PROGRAM.secret_key)
-        with Producer(names.address, credentials=credentials, use_tls=authority.client_context()) as producer:
+        with Producer(names.address, credentials=credentials, use_tls=authority.client_context(own)) as producer:
             assert producer.send(Message("orders", b"over TLS")).status.name == "SEND_OK"
     finally:
         broker.kill()

@@ -338,6 +338,8 @@ def values(world: World) -> dict[str, str]:
     rule, _ = MaskingRule.objects.get_or_create(
         tenant=world.acme, part="property", pattern="row", visible_from="admin", created_by="alice@example.com"
     )
+    # What reads nothing, the rule withholds from no developer.
+    world.cluster.credentials.filter(is_control=False).update(default_topic_perm="PUB", default_group_perm="DENY")
     return {
         "<uuid:rule_id>": str(rule.pk),
         "<uuid:alert_id>": str(alert.pk),

@@ -9,13 +9,19 @@ import yaml
 
 from controlplane.clusters import credential_services
 from controlplane.clusters.account_distribution import Distribution
-from controlplane.clusters.credential_services import credential_create, credential_delete, credential_reveal
+from controlplane.clusters.credential_services import (
+    Permissions,
+    credential_create,
+    credential_delete,
+    credential_reveal,
+)
 from controlplane.clusters.models import Cluster, Credential, CredentialRole, CredentialState
 from controlplane.common.errors import BrokerUnreachable, NotAllowed
 from controlplane.provisioning import accounts
 from controlplane.provisioning.accounts import accounts_reconcile
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import cluster_daemons
+from controlplane.topics.masking_rules import masking_rule_create
 from mqwire.acl import accounts_version
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World
@@ -38,6 +44,23 @@ def test_a_member_reads_no_secret_of_a_key_that_may_more_than_they(
     with pytest.raises(NotAllowed):
         credential_reveal(actor=world.bob, credential=made.credential)
     assert credential_reveal(actor=world.alice, credential=made.credential) == made.secret_key
+
+
+def test_a_key_that_reads_is_revealed_to_no_one_from_whom_masking_hides(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirms(monkeypatch)
+    denied = Permissions(default_topic_perm="PUB", default_group_perm="DENY")
+    sending = credential_create(actor=world.alice, cluster=world.cluster, name="sends", permissions=denied)
+    reading = world.cluster.credentials.get(name="default")
+    credential_reveal(actor=world.bob, credential=reading)
+    masking_rule_create(
+        actor=world.alice, tenant=world.acme, topic="payments", part="body", pattern="$.card", visible_from="admin"
+    )
+    with pytest.raises(NotAllowed, match="`admin` and above"):
+        credential_reveal(actor=world.bob, credential=reading)
+    assert credential_reveal(actor=world.bob, credential=sending.credential) == sending.secret_key
+    assert credential_reveal(actor=world.alice, credential=reading)
 
 
 def test_a_deletion_names_the_daemon_that_may_still_let_the_key_in(

@@ -24,6 +24,7 @@ from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.services import member_secrets, membership_remove, membership_update
 from controlplane.tenants.token_services import IssuedToken, api_token_issue
+from controlplane.topics.masking_rules import masking_rule_create
 from tests.controlplane.world import SYSTEM, Json, World
 
 Distributed = Callable[[Cluster], Distribution]
@@ -82,6 +83,16 @@ def test_what_a_member_made_or_has_seen_is_listed(world: World) -> None:
     ]
     assert known_secrets(world.acme, world.alice) == []
     assert known_secrets(world.globex, world.bob) == []
+
+
+def test_a_key_that_reads_past_masking_rules_is_more_than_a_developer_may_keep(world: World) -> None:
+    with_role(world, Role.ADMIN)
+    credential_reveal(actor=world.bob, credential=world.cluster.credentials.get(is_control=False, name="default"))
+    assert names(world, world.bob, Role.DEVELOPER) == []
+    masking_rule_create(
+        actor=world.alice, tenant=world.acme, topic="*", part="property", pattern="KEYS", visible_from="operator"
+    )
+    assert names(world, world.bob, Role.DEVELOPER) == ["default"]
 
 
 def test_what_came_by_a_token_of_theirs_counts_as_well(world: World) -> None:

@@ -28,12 +28,12 @@ from controlplane.clusters.models import (
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.secrets import access_key_generate, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import BrokerUnreachable, InvalidInput
+from controlplane.common.errors import BrokerUnreachable, InvalidInput, NotAllowed
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.known_secrets import Finish, KnownSecret
-from controlplane.tenants.models import Tenant
-from controlplane.tenants.rules import actor_require, role_allows
+from controlplane.tenants.models import Role, Tenant
+from controlplane.tenants.rules import actor_ranks, actor_require, role_allows, role_includes
 from controlplane.tenants.sensitive import factor_require
 from controlplane.tenants.token_services import issuer_of
 from highwater import AclAccount
@@ -161,9 +161,19 @@ def credential_delete(*, actor: Actor, credential: Credential) -> None:
 def credential_reveal(*, actor: Actor, credential: Credential) -> str:
     """Return the secret to a member who has the rights that it gives. Each look is an audit event.
 
-    An admin key's secret needs what creating one needs.
+    An admin key's secret needs what creating one needs, and one of a key that reads messages, to see what masking rules hide:
+    brokers give its bearer whole messages. Raises NotAllowed, FactorNeeded.
     """
     actor_require(actor, _to_reveal(credential), credential.cluster.tenant)
+    for role in _shown_by(credential):
+        if not actor_ranks(actor, credential.cluster.tenant, role):
+            raise NotAllowed(
+                say(
+                    "With this key one reads what masking rules hide from your role. Its secret is for `%(role)s` and above.",
+                    role=role,
+                ),
+                code="masked",
+            )
     factor_require(actor, "credential.reveal", credential.cluster.tenant)
     with transaction.atomic():
         _note_knower(actor, credential, made=False)
@@ -189,8 +199,10 @@ class KeyPairs:
                 row.made,
                 row.created_at,
             )
-            for row in known.exclude(credential__state=CredentialState.DELETING).select_related("credential__cluster")
-            if still is None or not role_allows(still, _to_reveal(row.credential))
+            for row in known.exclude(credential__state=CredentialState.DELETING).select_related(
+                "credential__cluster__tenant"
+            )
+            if still is None or not _may_reveal(still, row.credential)
         ]
 
     def revoke(self, actor: Actor, tenant: Tenant, ids: Collection[uuid.UUID]) -> Finish:
@@ -238,6 +250,22 @@ def _note_knower(actor: Actor, credential: Credential, *, made: bool) -> None:
 def _to_reveal(credential: Credential) -> str:
     """What one needs to see the secret: of an admin key as much as to make one."""
     return "credential.create" if credential.role == CredentialRole.ADMIN else "credential.reveal"
+
+
+def _shown_by(credential: Credential) -> list[str]:
+    """Return the roles from which on masking rules show what the key's bearer may read, the highest first. All rules count: who
+    reads for a group gets its retries, and with them messages of any topic.
+    """
+    given = [credential.default_topic_perm, credential.default_group_perm]
+    given += [*credential.topic_perms.values(), *credential.group_perms.values()]
+    if credential.role != CredentialRole.ADMIN and not any("SUB" in perm for perm in given):
+        return []
+    found = set(credential.cluster.tenant.masking_rules.values_list("visible_from", flat=True))
+    return [role for role in (Role.OWNER, Role.ADMIN, Role.OPERATOR) if role in found]
+
+
+def _may_reveal(role: str, credential: Credential) -> bool:
+    return role_allows(role, _to_reveal(credential)) and all(role_includes(role, one) for one in _shown_by(credential))
 
 
 def acl_account(credential: Credential) -> AclAccount:

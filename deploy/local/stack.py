@@ -41,7 +41,9 @@ OPERATOR_EMAIL = "operator@highwater.example"
 
 # Started, but not part of being up: an installation that ends by itself, and the demo's load, which is asked for.
 BESIDES = ("spark", "demo")
-# Requests that the console and the API answer at once.
+# Two, so that a crash of one is no outage; next to the workers the second one costs little memory, on a small machine too.
+WEB_PROCESSES = 2
+# Requests that each of them answers at once.
 WEB_THREADS = 4
 # Settings of the user's that reach the control plane (and nothing else does).
 PASSED_ON = (
@@ -183,7 +185,9 @@ class Stack:
         web = [python, "-m", "granian", "--interface", "wsgi", "--host", LOOPBACK, "--port", str(port)]
         web += [
             "--workers",
-            "1",
+            str(WEB_PROCESSES),
+            # Else the end of one is the end of all.
+            "--respawn-failed-workers",
             "--blocking-threads",
             variables["HIGHWATER_WEB_THREADS"],
             "--no-ws",

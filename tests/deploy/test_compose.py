@@ -83,6 +83,12 @@ def test_the_consoles_port_can_be_chosen() -> None:
     assert interpolated(SERVICES["web"]["environment"]["PORT"], {"WEB_PORT": "8001"}) == "8001"
 
 
+def test_a_web_process_that_dies_is_replaced_while_another_answers() -> None:
+    """That the server does so is tried with the local platform's."""
+    command = SERVICES["web"]["command"][-1]
+    assert "--workers 2 --respawn-failed-workers" in command
+
+
 def test_every_secret_and_volume_is_declared_and_used() -> None:
     used = {secret for service in SERVICES.values() for secret in service.get("secrets", [])}
     assert used == set(COMPOSE["secrets"])

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from deploy.local import privileges
@@ -25,6 +26,7 @@ from deploy.local.ports import free_port
 from deploy.local.postgres import Postgres, find_postgres
 from deploy.local.stack import Stack
 from deploy.local.terminal import DevError, Terminal
+from tests.processes import wait_until
 from tests.support.migrated import copy_state
 from tests.support.platform_stack import PlatformStack, running_platform
 from tests.support.servers import kept
@@ -51,6 +53,26 @@ def test_everything_runs(platform: PlatformStack) -> None:
 
 def test_the_web_server_is_ready(platform: PlatformStack) -> None:
     assert httpx.get(f"{platform.console_url}/readyz", trust_env=False).status_code == httpx.codes.OK
+
+
+def listening(server: psutil.Process) -> list[psutil.Process]:
+    """The web server's processes that take requests."""
+    return [
+        process
+        for process in server.children()
+        if any(connection.status == psutil.CONN_LISTEN for connection in process.net_connections("tcp"))
+    ]
+
+
+def test_a_web_process_that_crashes_is_replaced_while_the_other_answers(platform: PlatformStack) -> None:
+    server = psutil.Process(pids(platform)["web"])
+    wait_until(lambda: len(listening(server)) == 2, timeout_s=60, what="two web processes")
+    first, second = listening(server)
+    first.send_signal(signal.SIGSEGV)
+    first.wait(60)
+    assert httpx.get(f"{platform.console_url}/readyz", trust_env=False).status_code == httpx.codes.OK
+    wait_until(lambda: len(listening(server)) == 2, timeout_s=60, what="another web process")
+    assert second in listening(server)
 
 
 def test_mail_lies_in_a_private_folder_and_in_no_log(platform: PlatformStack) -> None:

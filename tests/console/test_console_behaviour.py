@@ -65,6 +65,23 @@ def test_a_menu_closes_with_escape_and_gives_the_focus_back(
     expect(summary).to_be_focused()
 
 
+def test_the_form_of_a_new_cluster_asks_only_what_its_mode_has(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn
+) -> None:
+    log_in(world.alice)
+    page.goto(f"{live_server.url}/t/acme/new-cluster/")
+    names = ("Broker groups", "Replicas of each group", "Highwater, when nothing acknowledged is lost")
+    for mode, asked in {
+        "single": (),
+        "multi": names[:1],
+        "async": names,
+        "sync": names,
+        "dledger": names[:2],
+    }.items():
+        page.locator(f"[name=mode][value={mode}]").check()
+        assert tuple(name for name in names if page.get_by_label(name).is_visible()) == asked, mode
+
+
 def test_the_delete_button_waits_for_the_typed_name(
     page: Page, live_server: LiveServer, world: World, log_in: LogIn
 ) -> None:

@@ -150,6 +150,14 @@ def test_the_form_creates_a_replicated_cluster_and_puts_errors_beside_the_field(
     assert [replica.broker_role for replica in created.broker_groups.get().replicas.all()] == ["SYNC_MASTER", "SLAVE"]
 
 
+def test_what_was_typed_for_another_mode_is_forgotten(world: World) -> None:
+    form = {"slug": "alone", "mode": "single", "groups": "many", "replicas": "3", "flush_disk_type": ""}
+    form["failover_policy"] = "automatic_when_lossless"
+    assert world.client(world.alice).post("/t/acme/new-cluster/", form).status_code == 302
+    created = world.tenant.clusters.get(slug="alone")
+    assert (created.failover_policy, created.broker_groups.get().replicas.count()) == ("manual", 1)
+
+
 def _restart_master_without_slave(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, *, in_doubt: bool
 ) -> None:

@@ -86,6 +86,11 @@ _POLICIES = [
 ]
 
 
+def _for_modes(*modes: ClusterMode) -> dict[str, str]:
+    """Return the attributes of a field that only these modes have: with any other one it is hidden (forms.css)."""
+    return {"data-modes": " ".join(modes)}
+
+
 class ClusterForm(forms.Form):
     """A new cluster."""
 
@@ -150,6 +155,9 @@ class ClusterForm(forms.Form):
         max_value=GROUPS_MAX,
         label=say("Broker groups"),
         help_text=say("Leave empty for one, or two with multi master. Each topic’s queues are spread over them."),
+        widget=forms.NumberInput(
+            attrs=_for_modes(ClusterMode.MULTI, ClusterMode.ASYNC, ClusterMode.SYNC, ClusterMode.DLEDGER)
+        ),
     )
     replicas = forms.IntegerField(
         required=False,
@@ -160,12 +168,13 @@ class ClusterForm(forms.Form):
             "Including the master. Leave empty for two with master/slave replication, three with"
             " DLedger, otherwise one."
         ),
+        widget=forms.NumberInput(attrs=_for_modes(ClusterMode.ASYNC, ClusterMode.SYNC, ClusterMode.DLEDGER)),
     )
     failover_policy = forms.ChoiceField(
         label=say("Who promotes a slave?"),
         initial=FailoverPolicy.MANUAL,
         required=False,
-        widget=forms.RadioSelect,
+        widget=forms.RadioSelect(attrs=_for_modes(ClusterMode.ASYNC, ClusterMode.SYNC)),
         choices=_POLICIES,
     )
     flush_disk_type = forms.ChoiceField(
@@ -213,6 +222,16 @@ class ClusterForm(forms.Form):
 
     def clean_flush_disk_type(self) -> str | None:
         return str(self.cleaned_data["flush_disk_type"]) or None
+
+    def clean(self) -> dict[str, object]:
+        """Forget what was typed before another mode was chosen, which hides it."""
+        cleaned = super().clean() or {}
+        for name, field in self.fields.items():
+            modes = field.widget.attrs.get("data-modes")
+            if modes and "mode" in cleaned and cleaned["mode"] not in modes.split():
+                self.errors.pop(name, None)
+                cleaned[name] = field.initial
+        return cleaned
 
 
 class ClusterNameForm(forms.Form):

@@ -37,6 +37,11 @@ def test_every_page_of_a_tenant_answers(world: World) -> None:
         assert client.get(world.path(path)).status_code == 200, path
 
 
+def test_the_page_of_a_single_broker_says_what_an_acknowledgement_means(world: World) -> None:
+    page = world.client(world.alice).get(world.cluster_path("")).content.decode()
+    assert "SEND_OK means that the broker holds the message: one copy." in page
+
+
 @pytest.mark.parametrize(
     ("query", "words"),
     [

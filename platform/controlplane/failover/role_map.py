@@ -6,6 +6,7 @@ from datetime import datetime
 from django.utils import timezone
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Replica
+from controlplane.failover.acknowledgement import acknowledgement_words
 from controlplane.failover.membership.verdict import Electorate, electorate_of, verdict_of
 from controlplane.failover.models import GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.safety import promotion_refusal
@@ -45,7 +46,9 @@ class ReplicaRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A broker group of the role map, with the verdict on it. `electorate` is of a group that elects its leader."""
+    """A broker group of the role map, with the verdict on it. `electorate` is of a group that elects its leader;
+    `acknowledgement` says what SEND_OK means.
+    """
 
     name: str
     epoch: int | None
@@ -54,6 +57,7 @@ class GroupRow:
     replicas: list[ReplicaRow]
     sampled_at: datetime | None
     electorate: Electorate | None = None
+    acknowledgement: str = ""
 
     @property
     def state(self) -> str:
@@ -79,7 +83,8 @@ def group_row(group: BrokerGroup) -> GroupRow:
     verdict = verdict_of(view, now)
     sampled = [replica.sampled_at for replica in view.replicas if replica.sampled_at is not None]
     epoch = None if leadership is None or leadership.epoch == 0 else leadership.epoch
-    return GroupRow(group.name, epoch, verdict.master_id, verdict, rows, min(sampled, default=None), electorate)
+    words = acknowledgement_words(view, electorate, group.cluster.flush_disk_type)
+    return GroupRow(group.name, epoch, verdict.master_id, verdict, rows, min(sampled, default=None), electorate, words)
 
 
 def _replica_row(

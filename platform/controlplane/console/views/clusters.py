@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from controlplane.clusters.labels import labelled
 from controlplane.clusters.models import (
     Cluster,
+    ClusterMode,
     ClusterState,
     Health,
     OperationState,
@@ -32,6 +33,8 @@ from controlplane.console.health import HealthWords, health_words
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.failover import roles_context
 from controlplane.console.views.figures import curves_context, live_of
+from controlplane.failover.acknowledgement import acknowledgement_words
+from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.role_map import GroupRow
 from controlplane.insight.figures import figures_latest
 from controlplane.insight.models import ClusterFigures
@@ -171,9 +174,18 @@ def _overview(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
         "operation": None if settled else operation,
         "topic_count": cluster.topics.count(),
         "daemons": _daemons(cluster, roles["groups"]),
+        "acknowledgement": "" if roles["groups"] else _acknowledgement(cluster),
         **roles,
         "curl": act_of("GET", f"{cluster.path}figures/"),
     }
+
+
+def _acknowledgement(cluster: Cluster) -> str:
+    """What SEND_OK means in a cluster of one broker, which has no role map to say it."""
+    if cluster.mode != ClusterMode.SINGLE:
+        return ""
+    alone = GroupView(name="", in_sync_replicas=cluster.in_sync_replicas, replicas=())
+    return acknowledgement_words(alone, None, cluster.flush_disk_type)
 
 
 def _daemons(cluster: Cluster, groups: list[GroupRow]) -> list[DaemonRow]:

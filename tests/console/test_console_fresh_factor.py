@@ -13,9 +13,9 @@ from django.test import Client
 
 import controlplane
 from controlplane.accounts.models import User
-from controlplane.clusters.models import Credential
+from controlplane.clusters.models import Credential, CredentialKnower
 from controlplane.common.models import AuditEvent
-from controlplane.tenants.models import Tenant
+from controlplane.tenants.models import ServiceAccount, Tenant
 from controlplane.tenants.sensitive import SENSITIVE_ACTS
 from tests.console.test_console_second_factor import code_of, log_in, set_up
 from tests.console.world import World, make_topic
@@ -99,6 +99,37 @@ def test_a_forms_act_is_not_done_before_the_factor_is_given(asking: World) -> No
         asking.path("tokens/"), {"name": "ci", "role": "viewer", "scopes": ["read"], "life_days": "30"}
     )
     assert answer.headers["Location"].startswith(ASKED)
+
+
+def test_whom_programs_and_people_are_known_by_is_not_deleted_before_the_factor_is_given(asking: World) -> None:
+    program = ServiceAccount.objects.create(tenant=asking.tenant, name="ci", role="viewer")
+    victor = asking.tenant.memberships.get(user=asking.victor)
+    client = asking.client(asking.alice)
+    for page in (
+        asking.cluster_path(f"credentials/{key_of(asking).access_key}/delete/"),
+        asking.path(f"members/{victor.pk}/remove/"),
+        asking.path(f"service-accounts/{program.pk}/delete/"),
+    ):
+        assert client.post(page).headers["Location"].startswith(ASKED), page
+    assert ServiceAccount.objects.exists()
+    assert asking.tenant.memberships.filter(user=asking.victor).exists()
+
+
+def test_who_leaves_is_not_asked(asking: World) -> None:
+    victor = asking.tenant.memberships.get(user=asking.victor)
+    asking.client(asking.victor).post(asking.path(f"members/{victor.pk}/remove/"))
+    assert not asking.tenant.memberships.filter(user=asking.victor).exists()
+
+
+def test_a_lower_role_that_ends_key_pairs_asks_for_the_factor(asking: World) -> None:
+    key = key_of(asking)
+    CredentialKnower.objects.create(credential=key, user=asking.bob, made=True)
+    bob = asking.tenant.memberships.get(user=asking.bob)
+    values = {"role": "viewer", "is_confirmed": "1", "revoke": [str(key.pk)]}
+    answer = asking.client(asking.alice).post(asking.path(f"members/{bob.pk}/"), values)
+    assert answer.headers["Location"].startswith(ASKED)
+    bob.refresh_from_db()
+    assert bob.role == "developer"
 
 
 def test_the_password_is_no_answer_and_the_code_leads_back(world: World) -> None:

@@ -142,6 +142,7 @@ def credential_delete(*, actor: Actor, credential: Credential) -> None:
     credential stays as `deleting`, and goes as soon as they do; asking again is safe.
     """
     actor_require(actor, "credential.delete", credential.cluster.tenant)
+    factor_require(actor, "credential.delete", credential.cluster.tenant)
     require_running(credential.cluster)
     with transaction.atomic():
         _mark_deleting(actor, credential)
@@ -208,6 +209,7 @@ class KeyPairs:
     def revoke(self, actor: Actor, tenant: Tenant, ids: Collection[uuid.UUID]) -> Finish:
         """Have them deleted; `finish` returns the daemons that have not confirmed it."""
         actor_require(actor, self.permission, tenant)
+        factor_require(actor, "credential.delete", tenant)
         credentials = list(
             Credential.objects.filter(pk__in=ids, cluster__tenant=tenant).select_related("cluster__tenant")
         )

@@ -82,7 +82,9 @@ def tell_done(request: HttpRequest, words: str) -> None:
 
 
 def tell_error(request: HttpRequest, error: ApplicationError) -> None:
-    """Show an error at the top of the next page."""
+    """Show an error at the top of the next page. Raises FactorNeeded, as `form_take_error` does."""
+    if isinstance(error, FactorNeeded):
+        raise error
     messages.error(request, in_words(say_all(error.message, error.hint)))
 
 

@@ -3,6 +3,9 @@ which can't be undone, show a secret, or make a key.
 
 Where a tenant wants that, a person confirms each such act with a second factor that is at most 15 minutes old, in the console and
 in requests with the console's session. API tokens are not asked: making one is such an act.
+
+Two acts are left out. Who leaves a tenant gives up only rights of their own. And a leak is ended without delay: revoking a token
+or disabling a service account, which another token or a click puts right. Deleting a key pair also stops programs that send.
 """
 
 import time
@@ -24,7 +27,10 @@ SENSITIVE_ACTS: dict[str, str] = {
     "group.recover": say("goes on without a lost majority"),
     "credential.create": say("makes a key pair"),
     "credential.reveal": say("reads a secret"),
+    "credential.delete": say("deletes a key pair"),
     "token.create": say("makes an API token"),
+    "service_account.delete": say("deletes a service account"),
+    "member.remove": say("removes a member"),
     "masking_rule.delete": say("shows what a masking rule hides"),
     "tenant.factor_off": say("turns this question off"),
 }

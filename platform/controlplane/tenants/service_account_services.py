@@ -15,6 +15,7 @@ from controlplane.common.words import name_check
 from controlplane.tenants.members_lock import members_lock
 from controlplane.tenants.models import Role, ServiceAccount, Tenant
 from controlplane.tenants.rules import actor_require, role_require
+from controlplane.tenants.sensitive import factor_require
 
 # People manage people: a program never makes members, owners or other programs.
 ROLES = (Role.VIEWER, Role.BILLING, Role.DEVELOPER, Role.OPERATOR)
@@ -92,10 +93,11 @@ def service_account_update(
 
 
 def service_account_delete(*, actor: Actor, account: ServiceAccount) -> None:
-    """Delete it with its tokens, which are refused at once."""
+    """Delete it with its tokens, which are refused at once. Raises FactorNeeded."""
     with transaction.atomic():
         members_lock(actor, account.tenant)
         actor_require(actor, "service_account.manage", account.tenant)
+        factor_require(actor, "service_account.delete", account.tenant)
         if ServiceAccount.objects.filter(pk=account.pk).exists():
             _record(
                 actor, "service_account.delete", account, {"tokens": account.tokens.filter(revoked_at=None).count()}

@@ -150,12 +150,15 @@ def member_secrets(*, actor: Actor, membership: Membership, role: str | None = N
 
 
 def membership_remove(*, actor: Actor, membership: Membership, revoke: Collection[str] = ()) -> None:
-    """Remove a member; members may remove themselves. `revoke` and what is raised: as for `membership_update`."""
+    """Remove a member; members may remove themselves. `revoke` and what is raised: as for `membership_update`,
+    and FactorNeeded.
+    """
     with transaction.atomic():
         membership = _locked(actor, membership)
         if not _is_own(actor, membership):
             actor_require(actor, "member.manage", membership.tenant)
             role_require(actor, membership.tenant, membership.role)
+            factor_require(actor, "member.remove", membership.tenant)
         _require_another_owner(membership, leaving=True)
         revoked = known_secrets_revoke(actor, membership.tenant, membership.user, None, revoke)
         _record(actor, "member.remove", membership)

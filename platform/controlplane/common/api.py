@@ -1,19 +1,23 @@
 """The root of all API views."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from controlplane.common.deprecation import Deprecation, deprecation_headers
 from controlplane.common.pagination import CursorPagination
 from controlplane.common.strictness import refuse_unknown_parameters
 from controlplane.common.throttling import rate_headers
 
 
 class Api(APIView):
-    """JSON in, JSON out; problem objects for errors; rate headers on every answer."""
+    """JSON in, JSON out; problem objects for errors; rate headers on every answer. `deprecations` names methods that will end."""
+
+    deprecations: ClassVar[Mapping[str, Deprecation]] = {}
 
     # The schema generator and `paginated` read it.
     pagination_class: type[CursorPagination] = CursorPagination
@@ -34,6 +38,9 @@ class Api(APIView):
         final = super().finalize_response(request, response, *args, **kwargs)
         if isinstance(request, Request):
             rate_headers(request, final)
+        deprecation = self.deprecations.get("GET" if request.method == "HEAD" else str(request.method))
+        if deprecation is not None:
+            deprecation_headers(deprecation, final)
         # Answers depend on who asks, and some hold secrets.
         final.headers.setdefault("Cache-Control", "no-store" if request.method == "POST" else "private, no-cache")
         return final

@@ -59,6 +59,10 @@ class ApiSchema(AutoSchema):
         described = " ".join(self.get_description().split())
         return re.split(r"[.:;]", described, maxsplit=1)[0]
 
+    def is_deprecated(self) -> bool:
+        """Return whether the view says that this method will end."""
+        return self.method in getattr(self.view, "deprecations", {})
+
     def get_tags(self) -> list[str]:
         """Group by the last collection of the path: `/tenants/{tenant}/clusters/` belongs to `clusters`."""
         names = [part for part in self.path.removeprefix("/api/v1/").split("/") if part and not part.startswith("{")]

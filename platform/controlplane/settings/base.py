@@ -299,7 +299,9 @@ REST_FRAMEWORK: dict[str, Any] = {
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Highwater",
     "DESCRIPTION": "Clusters, topics, credentials and messages of hosted RocketMQ-compatible queues."
-    " It answers in English whatever language the console is in: programs go by a problem's `code`, not by its title or detail.",
+    " It answers in English whatever language the console is in: programs go by a problem's `code`, not by its title or detail."
+    "\n\nWhat is here stays: `/api/v1` only grows. What will go is marked as deprecated here and answers as before for at least"
+    " 180 days, with the headers `Deprecation` (RFC 9745) and `Sunset` (RFC 8594). The whole policy: docs/api.md.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -22,6 +22,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
+from controlplane.billing.models import Price
 from controlplane.clusters.configuration import configuration_get
 from controlplane.clusters.models import Cluster, OperationState, OperationType
 from controlplane.clusters.operations import operation_start
@@ -32,6 +33,7 @@ from highwater import _cli_api
 from tests.console.browser import LogIn
 from tests.console.test_console_access import addresses
 from tests.console.world import World, make_topic
+from tests.controlplane.billing_world import make_plan
 from tests.controlplane.world import SYSTEM
 
 ROOT = Path(__file__).parents[2]
@@ -315,6 +317,12 @@ FORMS = [
         {"tag": "paid", "key": "a&b"},
         "tail/?tag=paid&key=a%26b",
     ),
+    Typed(
+        "lag_group.html curl-thresholds",
+        "clusters/orders/lag/billing/thresholds/",
+        {"lag_messages": "100", "growth_per_second": "1.5"},
+        {"lag_messages": 100, "growth_per_second": 1.5},
+    ),
     Typed("message_trace.html curl-trace", "clusters/orders/message-trace/", {"q": "o 1"}, "message-trace/?q=o+1"),
 ]
 
@@ -336,6 +344,7 @@ TYPED_ELSEWHERE = {
         "test_console_curl.test_the_curl_line_of_the_configuration_has_only_what_is_otherwise"
     ),
     "alerts.html curl-silence": "test_console_curl.test_the_curl_line_of_a_silence_ends_it_as_chosen",
+    "operator/price.html curl-price": "test_console_curl.test_the_curl_line_of_a_price_has_what_each_kind_counts",
     "operator/machine.html {{ row.fail_id }}": (
         "test_console_curl.test_the_curl_line_that_ends_an_operation_has_the_reason"
     ),
@@ -400,6 +409,18 @@ def test_the_curl_line_that_ends_an_operation_has_the_reason(world: World) -> No
     assert body_of(answer.json()["curl"]) == typed
     operation.refresh_from_db()
     assert operation.state == OperationState.IN_PROGRESS
+
+
+def test_the_curl_line_of_a_price_has_what_each_kind_counts(world: World) -> None:
+    world.alice.is_staff = True
+    world.alice.save()
+    price = make_plan().prices.get()
+    Price.objects.filter(pk=price.pk).update(valid_from=timezone.now() + timedelta(days=1))
+    rates = {"per_million_units": "1.20", "per_million_units_out": "0.6", "per_gib_month_stored": "0"}
+    kinds = {"normal": "1", "ordered": "2", "delayed": "1.5", "transactional": "2"}
+    path = f"/operator/plans/{price.plan.slug}/prices/{price.pk}/"
+    answer = world.client(world.alice).post(path, {**rates, **kinds}, headers={"X-Wants": "curl"})
+    assert body_of(answer.json()["curl"]) == {**rates, "multipliers": kinds}
 
 
 def test_a_viewer_is_not_told_the_curl_line_of_what_a_viewer_may_not_do(world: World) -> None:

@@ -239,6 +239,7 @@ ROWS = [
     Row("operator/invoices/<slug:invoice>/reproductions/", "GET", 404, 404),
     Row("operator/invoices/<slug:invoice>/reproductions/", "POST", 404, 404),
     Row("operator/subscriptions/", "GET", 404, 404),
+    Row("operator/tenants/", "GET", 404, 404),
     Row("operator/tenants/<slug:tenant>/limits/", "GET", 404, 404),
     Row("operator/tenants/<slug:tenant>/limits/<str:limit>/", "PUT", 404, 404, body={"value": 1, "reason": "x"}),
     Row("operator/subscriptions/", "POST", 404, 404, body={}),

@@ -136,6 +136,13 @@ def test_an_operator_raises_a_limit_with_a_reason_by_api_and_takes_it_back_on_th
     assert sorted(reasons) == ["Enough.", "They asked."]
 
 
+def test_an_operator_lists_the_tenants_with_their_own_limits(world: World, api: Callable[..., Json]) -> None:
+    Tenant.objects.filter(slug="acme").update(limits={"clusters": 25})
+    olga = User.objects.create_user("olga@example.com", is_staff=True)
+    found = api(olga).call("GET", "/api/v1/operator/tenants/?find=cm").json()["results"]
+    assert [(one["slug"], one["limits"]) for one in found] == [("acme", {"clusters": 25})]
+
+
 def test_a_limit_is_not_changed_without_a_reason_nor_by_the_tenants_owner(
     world: World, api: Callable[..., Json]
 ) -> None:

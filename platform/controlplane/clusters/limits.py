@@ -236,9 +236,9 @@ def quotas_reconcile(cluster: Cluster, addresses: Sequence[str]) -> None:
             _log.warning("quotas not taken", cluster=str(cluster), broker=address, cause=str(error))
 
 
-def limits_of_tenants() -> QuerySet[Tenant]:
-    """Return all tenants, those with limits of their own first."""
-    return Tenant.objects.annotate(has_own=~Q(limits={})).order_by("-has_own", "slug")
+def limits_of_tenants(find: str = "") -> QuerySet[Tenant]:
+    """Return the tenants with `find` in their short name, each with whether it has limits of its own (`has_own`)."""
+    return Tenant.objects.annotate(has_own=~Q(limits={})).filter(slug__icontains=find.replace("\x00", ""))
 
 
 def tenant_by_slug(slug: str) -> Tenant:

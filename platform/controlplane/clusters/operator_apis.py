@@ -2,14 +2,38 @@
 
 from collections.abc import Sequence
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.operator_api import OperatorApi
-from controlplane.clusters.limits import limit_set, limit_settings, tenant_by_slug
-from controlplane.clusters.serializers import LimitSetSerializer, LimitSettingsSerializer
+from controlplane.clusters.limits import limit_set, limit_settings, limits_of_tenants, tenant_by_slug
+from controlplane.clusters.serializers import LimitSetSerializer, LimitSettingsSerializer, OwnLimitsSerializer
+from controlplane.common.pagination import CursorPagination, paginated
 from controlplane.tenants.models import Tenant
+
+
+class BySlug(CursorPagination):
+    """By the short name."""
+
+    ordering = ("slug",)
+
+
+class OwnLimitsListApi(OperatorApi):
+    """All tenants with the limits that they have of their own."""
+
+    pagination_class: type[CursorPagination] = BySlug
+
+    @extend_schema(
+        operation_id="tenant_limits_list",
+        parameters=[OpenApiParameter("find", str, description="Only tenants with this in their short name.")],
+        responses=OwnLimitsSerializer(many=True),
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """List the tenants by short name, each with the limits that it has of its own."""
+        found = limits_of_tenants(request.query_params.get("find", ""))
+        return paginated(self, request, found, OwnLimitsSerializer)
 
 
 class TenantLimitsApi(OperatorApi):

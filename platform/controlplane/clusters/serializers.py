@@ -293,6 +293,16 @@ class LimitSerializer(Shape):
     limit = serializers.IntegerField()
 
 
+class OwnLimitsSerializer(Shape):
+    """A tenant with the limits that operators gave it."""
+
+    slug = serializers.CharField()
+    name = serializers.CharField()
+    limits = serializers.DictField(
+        child=serializers.IntegerField(), help_text="by name; for others it has the platform's"
+    )
+
+
 class LimitSettingSerializer(Shape):
     """A limit of a tenant beside the platform's own."""
 

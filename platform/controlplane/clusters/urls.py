@@ -41,6 +41,7 @@ urlpatterns = [
     ),
     path("tenants/<slug:tenant>/limits/", apis.LimitsApi.as_view(), name="limits"),
     path("tenants/<slug:tenant>/operations/", apis.TenantOperationListApi.as_view(), name="operation-list"),
+    path("operator/tenants/", operator_apis.OwnLimitsListApi.as_view(), name="tenant-limits-list"),
     path("operator/tenants/<slug:tenant>/limits/", operator_apis.TenantLimitsApi.as_view(), name="tenant-limits"),
     path(
         "operator/tenants/<slug:tenant>/limits/<str:limit>/",

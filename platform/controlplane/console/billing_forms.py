@@ -1,6 +1,8 @@
 """Forms of billing, of a tenant's settings, and of the operators' pages. They check shapes only; the rules are the services'."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
 
 from django import forms
 
@@ -9,6 +11,7 @@ from controlplane.billing.money import CURRENCIES, DEFAULT_CURRENCY
 from controlplane.billing.plan_services import KINDS, Rates
 from controlplane.common.sentences import say
 from controlplane.common.zones import zone_names
+from controlplane.console.acts import form_values
 from controlplane.insight.models import Job, JobRunState
 from controlplane.tenants.models import Tenant
 
@@ -130,6 +133,12 @@ class RatesForm(forms.Form):
         min_value=0, max_digits=8, decimal_places=4, initial=1, label=say("Transactional, times")
     )
 
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request."""
+        texts = {name: str(value) for name, value in form_values(self).items()}
+        multipliers = {kind: texts.pop(kind) for kind in KINDS if kind in texts}
+        return {**texts, "multipliers": multipliers}
+
     def rates(self) -> Rates:
         """Return what was typed. Only after is_valid()."""
         values = self.cleaned_data
@@ -216,3 +225,9 @@ class ThresholdsForm(forms.Form):
     growth_per_second = forms.DecimalField(
         min_value=0, max_digits=12, decimal_places=3, label=say("Growing by at least (messages a second)")
     )
+
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request."""
+        return {
+            name: float(value) if isinstance(value, Decimal) else value for name, value in form_values(self).items()
+        }

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
 from django.db.models import Count
 from django.http import HttpResponse
@@ -94,6 +95,7 @@ def cluster_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         ],
         "labels_wanted": wanted,
         "can_create": actor_can(request.user, "cluster.create", tenant),
+        "curl": act_of("GET", f"{tenant.path}clusters/?{urlencode([('label', one) for one in wanted])}"),
     }
     return tenant_render(request, tenant, "console/clusters.html", context, section="clusters", page="list")
 

@@ -18,7 +18,7 @@ from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words
 from controlplane.common.zones import zone_of
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.acts import act_of
+from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.billing_forms import ThresholdsForm
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.cluster_pages import cluster_context
@@ -61,6 +61,8 @@ def lag_thresholds_set(request: ConsoleRequest, tenant: Tenant, cluster: str, gr
     """Set from which backlog and growth on the group is said to never catch up."""
     found = cluster_get(tenant, cluster)
     form = ThresholdsForm(request.POST)
+    if wants_code(request):
+        return code_answer(_thresholds_act(found, group, form))
     if form.is_valid():
         thresholds_set(actor=request.user, cluster=found, group=group, **form.cleaned_data)
         tell_done(request, gettext("The thresholds are set."))
@@ -82,6 +84,7 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
     since = until - SPANS.get(span, SPANS["24h"])[1]
     history = lag_history(found, group, topic, since, until)
     path = f"{found.path}lag/{quote(group, safe='')}/"
+    thresholds = ThresholdsForm(initial=asdict(thresholds_get(found, group)))
     context = {
         **cluster_context(request, found),
         "group": outlook,
@@ -94,12 +97,17 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
         "heat": heat_of(history, since, until, tenant),
         "outlook": next((one for one in outlook.outlook if one.window.topic == topic), None),
         "counted": counted(Job.LAG_ANALYTICS),
-        "thresholds_form": ThresholdsForm(initial=asdict(thresholds_get(found, group))),
+        "thresholds_form": thresholds,
+        "thresholds_curl": _thresholds_act(found, group, thresholds),
         **members_context(request, found, group),
         "can_set_thresholds": actor_can(request.user, "topic.update", tenant),
         "curl": act_of("GET", path) if not topic else act_of("GET", f"{path}history/?topic={quote(topic, safe='')}"),
     }
     return tenant_render(request, tenant, "console/lag_group.html", context, section="clusters", page="lag")
+
+
+def _thresholds_act(cluster: Cluster, group: str, form: ThresholdsForm) -> Act:
+    return act_of("PUT", f"{cluster.path}lag/{quote(group, safe='')}/thresholds/", form.body())
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from controlplane.billing.selectors import plan_get, price_get
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words
 from controlplane.console.access import ConsoleRequest, console_page
-from controlplane.console.acts import act_of
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.billing_forms import (
     JobForm,
     JobSearchForm,
@@ -140,6 +140,11 @@ def price_page(request: ConsoleRequest, plan: str, price: uuid.UUID) -> HttpResp
             tell_done(request, gettext("The version is removed."))
         return redirect("console:operator-plan", found.slug)
     form = RatesForm(request.POST if request.method == "POST" else None, initial=_rates_of(version))
+    has_begun = version.valid_from <= timezone.now()
+    path = f"{found.path}prices/{version.pk}/"
+    command = act_of("GET", path) if has_begun else act_of("PUT", path, form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             price_update(actor=request.user, price=version, rates=form.rates())
@@ -148,7 +153,14 @@ def price_page(request: ConsoleRequest, plan: str, price: uuid.UUID) -> HttpResp
         else:
             tell_done(request, gettext("The version is saved."))
             return redirect("console:operator-plan", found.slug)
-    context = {"plan": found, "price": version, "form": form, "has_begun": version.valid_from <= timezone.now()}
+    context = {
+        "plan": found,
+        "price": version,
+        "form": form,
+        "has_begun": has_begun,
+        "curl": command,
+        "curl_remove": act_of("DELETE", path),
+    }
     return operator_render(request, "console/operator/price.html", context, "plans", status_of(form))
 
 

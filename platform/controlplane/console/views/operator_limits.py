@@ -1,5 +1,7 @@
 """The operators' pages of limits: which tenants have limits of their own, and one tenant's, raised or lowered with a reason."""
 
+from urllib.parse import urlencode
+
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect
@@ -27,11 +29,13 @@ _PER_PAGE = 25
 def limits_tenants(request: ConsoleRequest) -> HttpResponse:
     """List the tenants, those with limits of their own first; `find` is a part of a name."""
     find = request.GET.get("find", "").strip()
-    tenants = limits_of_tenants().filter(slug__icontains=find)
     context = {
         "find": find,
-        "rows": Paginator(tenants, _PER_PAGE).get_page(request.GET.get("page")),
-        "query": f"find={find}&" if find else "",
+        "rows": Paginator(limits_of_tenants(find).order_by("-has_own", "slug"), _PER_PAGE).get_page(
+            request.GET.get("page")
+        ),
+        "query": f"{urlencode({'find': find})}&" if find else "",
+        "curl": act_of("GET", f"/api/v1/operator/tenants/?{urlencode({'find': find} if find else {})}"),
     }
     return operator_render(request, "console/operator/limits.html", context, "limits")
 

@@ -35,6 +35,7 @@ def topic_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Ht
         "topics": topics,
         "search": search,
         "left_out": matching.count() - len(topics) if len(topics) == TOPICS_SHOWN_MAX else 0,
+        "curl": act_of("GET", f"{found.path}topics/?live=false"),
     }
     return tenant_render(request, tenant, "console/topics.html", context, section="clusters", page="topics")
 

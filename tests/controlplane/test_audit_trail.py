@@ -84,3 +84,30 @@ def test_what_the_database_refuses_is_replaced_in_details(world: World) -> None:
     )
     made.refresh_from_db()
     assert made.details == {"a\ufffd": [{"b": "\ufffdc\ufffd"}, ["\ufffd", 1]]}
+
+
+def test_a_change_says_what_it_was_before(world: World, alice: Json) -> None:
+    bob = world.acme.memberships.get(user=world.bob)
+    acme = world.acme.path
+    requests = [
+        ("PATCH", acme, {"time_zone": "Asia/Tokyo"}),
+        ("PATCH", f"{acme}members/{bob.pk}/", {"role": "viewer"}),
+        ("PATCH", world.cluster.path, {"labels": {"env": "prod"}}),
+        ("PATCH", f"{world.cluster.path}alert-rules/disk_used/", {"threshold": 70}),
+        ("PUT", f"{acme}budget/", {"amount": "10", "currency": "EUR"}),
+        ("PUT", f"{acme}budget/", {"amount": "12.50", "currency": "EUR"}),
+    ]
+    assert {alice.call(*request).status_code for request in requests} == {200}
+    found = AuditEvent.objects.filter(tenant_id=world.acme.pk).order_by("sequence")
+    assert {event.action: event.details["changes"] for event in found if "changes" in event.details} == {
+        "tenant.update": {"time_zone": ["UTC", "Asia/Tokyo"]},
+        "member.update": {"role": [str(bob.role), "viewer"]},
+        "cluster.update": {"labels": [{}, {"env": "prod"}]},
+        "alert_rule.set": {"threshold": [80.0, 70.0]},
+        "budget.set": {"amount": ["10.00", "12.50"]},
+    }
+
+
+def test_the_page_shows_what_it_was_before(world: World, alice: Json) -> None:
+    alice.call("PATCH", world.acme.path, {"time_zone": "Asia/Tokyo"})
+    assert "time zone: UTC → Asia/Tokyo" in alice.get(PAGE).content.decode()

@@ -239,3 +239,4 @@ def test_a_topic_for_transactions_of_before_can_be_changed(world: World) -> None
     with brokers_of("broker-a") as brokers:
         topic_update(actor=world.alice, topic=topic, options=replace(TopicOptions.of(topic), retention_hours=5))
     assert (brokers.types, brokers.sent["broker-a:1"]["reserve.time"]) == ([None], "5")
+    assert AuditEvent.objects.get(action="topic.update").details["changes"] == {"retention_hours": [None, 5]}

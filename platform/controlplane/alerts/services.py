@@ -11,7 +11,7 @@ from controlplane.alerts.kinds import DURATION_MAX_S, KINDS, Rule, threshold_pro
 from controlplane.alerts.models import Alert, AlertRule, AlertSilence, AlertState
 from controlplane.alerts.selectors import rule_get, silence_list
 from controlplane.clusters.models import Cluster
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
@@ -49,7 +49,9 @@ def rule_set(
         )
     with transaction.atomic():
         AlertRule.objects.update_or_create(cluster=cluster, kind=kind, defaults=after)
-        _record(actor, "alert_rule.set", f"{cluster.path}alert-rules/{kind}/", cluster.tenant, after)
+        changes = changes_between({name: getattr(before, name) for name in after}, after)
+        details = {**after, "changes": changes}
+        _record(actor, "alert_rule.set", f"{cluster.path}alert-rules/{kind}/", cluster.tenant, details)
     return rule_get(cluster, kind)
 
 

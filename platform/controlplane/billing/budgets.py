@@ -1,6 +1,7 @@
 """Budgets and their alerts: a row, a mail and a banner, each once in a month."""
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -17,7 +18,7 @@ from controlplane.billing.models import Budget, BudgetAlert, Usage
 from controlplane.billing.money import CURRENCIES, ZERO, percent_of, thresholds_reached, to_cents
 from controlplane.billing.periods import Month
 from controlplane.billing.selectors import tenant_counted
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import InvalidInput
 from controlplane.common.mails import mail_each
 from controlplane.common.sentences import in_words, say
@@ -89,8 +90,10 @@ def budget_set(*, actor: Actor, tenant: Tenant, amount: Decimal, currency: str) 
             "amount", say("Use an amount above 0, with at most two decimals."), "invalid_amount"
         )
     with transaction.atomic():
+        before = Budget.objects.select_for_update().filter(tenant=tenant).first()
         budget, _ = Budget.objects.update_or_create(tenant=tenant, defaults={"amount": amount, "currency": currency})
-        _record(actor, "budget.set", tenant, {"amount": str(amount), "currency": currency})
+        after = _details(budget)
+        _record(actor, "budget.set", tenant, {**after, "changes": changes_between(_details(before), after)})
     return budget
 
 
@@ -98,8 +101,10 @@ def budget_remove(*, actor: Actor, tenant: Tenant) -> None:
     """Remove the budget; alerts that were given stay. Twice is harmless."""
     actor_require(actor, "budget.manage", tenant)
     with transaction.atomic():
-        if Budget.objects.filter(tenant=tenant).delete()[0]:
-            _record(actor, "budget.remove", tenant, {})
+        before = Budget.objects.select_for_update().filter(tenant=tenant).first()
+        if before is not None:
+            before.delete()
+            _record(actor, "budget.remove", tenant, _details(before))
 
 
 def budgets_check(now: datetime | None = None) -> int:
@@ -180,5 +185,9 @@ def _enqueue(alert: BudgetAlert) -> None:
     transaction.on_commit(lambda: current_app.send_task(MAIL_TASK, args=(str(alert.pk),), expires=60), robust=True)
 
 
-def _record(actor: Actor, action: str, tenant: Tenant, details: dict[str, str]) -> None:
-    audit_event_record(actor=actor, action=action, resource=tenant.path, tenant_id=tenant.pk, details=details)
+def _details(budget: Budget | None) -> dict[str, str]:
+    return {} if budget is None else {"amount": format(budget.amount, ".2f"), "currency": budget.currency}
+
+
+def _record(actor: Actor, action: str, tenant: Tenant, details: Mapping[str, object]) -> None:
+    audit_event_record(actor=actor, action=action, resource=tenant.path, tenant_id=tenant.pk, details=dict(details))

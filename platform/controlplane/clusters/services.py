@@ -27,7 +27,7 @@ from controlplane.clusters.models import (
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.sizes import GROUPS_MAX, REPLICAS_MAX, VOTERS
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import Conflict, InvalidInput, PreconditionFailed
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
@@ -302,11 +302,11 @@ def cluster_update(
     if not name:
         raise InvalidInput.for_field("name", say("A name is needed."), "required")
     _policy_check(failover_policy, cluster.mode)
+    after = {"name": name, "failover_policy": failover_policy, "labels": dict(labels)}
+    changes = changes_between({field: getattr(cluster, field) for field in after}, after)
     with transaction.atomic():
         now = timezone.now()
-        won = Cluster.objects.filter(pk=cluster.pk, updated_at=cluster.updated_at).update(
-            name=name, failover_policy=failover_policy, labels=labels, updated_at=now
-        )
+        won = Cluster.objects.filter(pk=cluster.pk, updated_at=cluster.updated_at).update(**after, updated_at=now)
         if won != 1:
             raise PreconditionFailed(say("The cluster was changed in the meantime."))
         audit_event_record(
@@ -314,7 +314,7 @@ def cluster_update(
             action="cluster.update",
             resource=cluster.path,
             tenant_id=cluster.tenant_id,
-            details={"name": name, "failover_policy": failover_policy, "labels": labels},
+            details={**after, "changes": changes},
         )
     cluster.refresh_from_db()
     return cluster

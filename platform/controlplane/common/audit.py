@@ -4,6 +4,7 @@ and as its last step: the tenant's other changes wait from here to the transacti
 
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
@@ -44,6 +45,11 @@ def audit_event_record(
         event.save(force_insert=True)
         AuditChain.objects.filter(pk=chain.pk).update(length=event.sequence, head=event.hash)
     return event
+
+
+def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return [old, new] of each value of `after` that was another one, by name: an event's `changes`."""
+    return {name: [before.get(name), new] for name, new in after.items() if before.get(name) != new}
 
 
 def _storable(value: Any) -> Any:

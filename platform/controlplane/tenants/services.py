@@ -1,7 +1,8 @@
 """Writes: tenants and their members. Each checks the actor's right, changes, and records an audit event."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -9,7 +10,7 @@ from django.db import IntegrityError, transaction
 from controlplane.accounts.actors import Actor, SystemActor
 from controlplane.accounts.fresh_factor import factors_of
 from controlplane.accounts.models import User
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
@@ -103,18 +104,20 @@ def tenant_update(
             raise InvalidInput.for_field(
                 field, say("Set up a second factor of your own first, under Account, Second factor."), "no_factor"
             )
+    fields = ("name", "time_zone", *asked)
     with transaction.atomic():
+        before = Tenant.objects.select_for_update().values(*fields).get(pk=tenant.pk)
         for field, on in changed.items():
             setattr(tenant, field, on)
         tenant.name = tenant.name if name is None else name
         tenant.time_zone = time_zone or tenant.time_zone
-        tenant.save(update_fields=["name", "time_zone", *asked, "updated_at"])
+        tenant.save(update_fields=[*fields, "updated_at"])
         audit_event_record(
             actor=actor,
             action="tenant.update",
             resource=tenant.path,
             tenant_id=tenant.pk,
-            details={field: on for field, on in asked.items() if on is not None},
+            details={"changes": changes_between(before, {field: getattr(tenant, field) for field in fields})},
         )
     return tenant
 
@@ -132,12 +135,13 @@ def membership_update(*, actor: Actor, membership: Membership, role: str, revoke
         role_require(actor, membership.tenant, role)
         _require_another_owner(membership, leaving=Role(role) != Role.OWNER)
         revoked = known_secrets_revoke(actor, membership.tenant, membership.user, role, revoke)
+        before = str(membership.role)
         membership.role = Role(role)
         membership.save(update_fields=["role", "updated_at"])
         issued_tokens_revoke(actor=actor, tenant=membership.tenant, issuer=membership.user, still=str(membership.role))
         if not actor_can(membership.user, "member.manage", membership.tenant):
             invitations_of_inviter_revoke(actor=actor, tenant=membership.tenant, inviter=membership.user)
-        _record(actor, "member.update", membership)
+        _record(actor, "member.update", membership, changes_between({"role": before}, {"role": str(membership.role)}))
     finish_all(revoked)
     return membership
 
@@ -188,11 +192,15 @@ def _require_another_owner(membership: Membership, *, leaving: bool) -> None:
         raise Conflict(say("A tenant needs an owner. Make someone else an owner first."), code="last_owner")
 
 
-def _record(actor: Actor, action: str, membership: Membership) -> None:
+def _record(actor: Actor, action: str, membership: Membership, changes: Mapping[str, Any] | None = None) -> None:
     audit_event_record(
         actor=actor,
         action=action,
         resource=membership.tenant.path,
         tenant_id=membership.tenant_id,
-        details={"email": membership.user.email, "role": str(membership.role)},
+        details={
+            "email": membership.user.email,
+            "role": str(membership.role),
+            **({} if changes is None else {"changes": changes}),
+        },
     )

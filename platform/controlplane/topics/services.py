@@ -5,9 +5,10 @@ The row comes first. When a broker refuses or does not answer, the row stays as 
 and deleting are harmless when repeated, so the user asks again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
@@ -19,7 +20,7 @@ from controlplane.clusters.configuration import retention_hours
 from controlplane.clusters.limits import over_limit, tenant_limit
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin, require_running
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
@@ -151,11 +152,13 @@ def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
     # After a cluster has grown, its first groups keep more read queues than their share, until someone changes that.
     keep_read_queues = topic.read_queue_nums == options.read_queue_nums
     with transaction.atomic():
+        before = _still_there(topic).select_for_update().values(*_OPTIONS).first()
+        if before is None:
+            raise _being_deleted()
         _assign(topic, options)
         values = {name: getattr(topic, name) for name in _OPTIONS}
-        if _still_there(topic).update(**values, updated_at=timezone.now()) != 1:
-            raise _being_deleted()
-        _record(actor, "topic.update", topic)
+        _still_there(topic).update(**values, updated_at=timezone.now())
+        _record(actor, "topic.update", topic, changes_between(before, values))
     with _failure_kept(topic):
         topic_apply(topic, keep_read_queues=keep_read_queues)
     return _settle(topic, TopicState.ACTIVE)
@@ -353,7 +356,7 @@ def _failure_kept(topic: Topic, *, deleting: bool = False) -> Iterator[None]:
         raise
 
 
-def _record(actor: Actor, action: str, topic: Topic) -> None:
+def _record(actor: Actor, action: str, topic: Topic, changes: Mapping[str, Any] | None = None) -> None:
     audit_event_record(
         actor=actor,
         action=action,
@@ -364,5 +367,6 @@ def _record(actor: Actor, action: str, topic: Topic) -> None:
             "write_queue_nums": topic.write_queue_nums,
             "perm": topic.perm,
             **{name: value for name in TOPIC_LIMITS if (value := getattr(topic, name)) is not None},
+            **({} if changes is None else {"changes": changes}),
         },
     )

@@ -29,8 +29,12 @@ class EventRow:
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """Name and value of each detail."""
-        return [(name.replace("_", " "), _words(value)) for name, value in self.event.details.items()]
+        """Name and value of each detail; of what was changed, what it was before, too."""
+        details = dict(self.event.details)
+        changes = details.pop("changes", {})
+        words = {name: _words(value) for name, value in details.items()}
+        words |= {name: f"{_words(old)} → {_words(new)}" for name, (old, new) in changes.items()}
+        return [(name.replace("_", " "), value) for name, value in words.items()]
 
 
 @require_safe
@@ -74,6 +78,8 @@ def _events(tenant: Tenant, form: AuditSearchForm) -> QuerySet[AuditEvent]:
 
 
 def _words(value: object) -> str:
+    if value in (None, "", {}):
+        return "–"
     if isinstance(value, list):
         return ", ".join(map(_words, value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -103,7 +103,7 @@ def test_a_change_says_what_it_was_before(world: World, alice: Json) -> None:
         "tenant.update": {"time_zone": ["UTC", "Asia/Tokyo"]},
         "member.update": {"role": [str(bob.role), "viewer"]},
         "cluster.update": {"labels": [{}, {"env": "prod"}]},
-        "alert_rule.set": {"threshold": [80.0, 70.0]},
+        "alert_rule.set": {"threshold": [85, 70]},
         "budget.set": {"amount": ["10.00", "12.50"]},
     }
 

@@ -15,7 +15,7 @@ from controlplane.accounts.operators import operator_require
 from controlplane.billing.models import Plan, Price, Subscription, Usage
 from controlplane.billing.money import CURRENCIES
 from controlplane.billing.periods import hour_of, is_whole_hour
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.tenants.models import Tenant
@@ -84,9 +84,12 @@ def plan_update(*, actor: Actor, plan: Plan, name: str, description: str, is_def
     with transaction.atomic():
         if is_default:
             Plan.objects.exclude(pk=plan.pk).filter(is_default=True).update(is_default=False)
+        fields = ("name", "description", "is_default")
+        before = Plan.objects.select_for_update().values(*fields).get(pk=plan.pk)
         plan.name, plan.description, plan.is_default = name.strip() or plan.slug, description, is_default
-        plan.save(update_fields=["name", "description", "is_default", "updated_at"])
-        audit_event_record(actor=actor, action="plan.update", resource=plan.path)
+        plan.save(update_fields=[*fields, "updated_at"])
+        changes = changes_between(before, {field: getattr(plan, field) for field in fields})
+        audit_event_record(actor=actor, action="plan.update", resource=plan.path, details={"changes": changes})
     return plan
 
 

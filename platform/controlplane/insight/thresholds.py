@@ -1,12 +1,13 @@
 """From which backlog and growth on a group is said to never catch up: defaults, and what a tenant sets for a group."""
 
+from dataclasses import asdict
 from decimal import Decimal
 
 from django.db import transaction
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import say
 from controlplane.insight.models import LagThreshold
@@ -43,6 +44,8 @@ def thresholds_set(
         raise InvalidInput.for_field(
             "growth_per_second", say("Use a number from 0 to %(most)s.", most=str(GROWTH_MAX)), "out_of_range"
         )
+    before = asdict(thresholds_get(cluster, group))
+    after = {"lag_messages": lag_messages, "growth_per_second": float(growth_per_second)}
     with transaction.atomic():
         LagThreshold.objects.update_or_create(
             cluster=cluster,
@@ -54,6 +57,6 @@ def thresholds_set(
             action="lag_threshold.set",
             resource=f"{cluster.path}lag/{group}/",
             tenant_id=cluster.tenant_id,
-            details={"lag_messages": lag_messages, "growth_per_second": str(growth_per_second)},
+            details={**after, "changes": changes_between(before, after)},
         )
     return thresholds_get(cluster, group)

@@ -14,6 +14,8 @@ from mqwire.bodies import (
     MessageQueue,
     OffsetWrapper,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
     SubscriptionData,
@@ -83,6 +85,26 @@ def get_producer_connection_list(broker: _Broker, peer: Peer, request: RemotingC
             ResponseCode.SYSTEM_ERROR, f"the producer group[{group[:128]}] not exist: no producer of it is connected"
         )
     return request.reply(body=ProducerConnection(connection_set=[c.to_connection() for c in channels]).to_json())
+
+
+def get_all_producer_info(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """The members of all producer groups; none is an empty table, no refusal."""
+    now_ms, now_s = broker.clock.time_ms(), broker.clock.monotonic()
+    table: dict[str, list[ProducerInfo]] = {}
+    for group in broker.producers.groups():
+        table[group] = []
+        for channel in broker.producers.channels(group):
+            connection = channel.to_connection()
+            table[group].append(
+                ProducerInfo(
+                    client_id=connection.client_id,
+                    remote_ip=f"/{connection.client_addr}",
+                    language=connection.language,
+                    version=connection.version,
+                    last_update_timestamp=now_ms - round((now_s - channel.seen_s) * 1000),
+                )
+            )
+    return request.reply(body=ProducerTableInfo(data=table).to_json())
 
 
 def get_consume_stats(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
@@ -177,6 +199,7 @@ def query_consume_time_span(broker: _Broker, peer: Peer, request: RemotingComman
 HANDLERS: dict[RequestCode, Handler] = {
     RequestCode.GET_CONSUMER_CONNECTION_LIST: get_consumer_connection_list,
     RequestCode.GET_PRODUCER_CONNECTION_LIST: get_producer_connection_list,
+    RequestCode.GET_ALL_PRODUCER_INFO: get_all_producer_info,
     RequestCode.GET_CONSUME_STATS: get_consume_stats,
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: query_topic_consume_by_who,
     RequestCode.QUERY_TOPICS_BY_CONSUMER: query_topics_by_consumer,

@@ -17,6 +17,8 @@ from mqwire.bodies import (
     HeartbeatData,
     ProducerConnection,
     ProducerData,
+    ProducerInfo,
+    ProducerTableInfo,
     SubscriptionData,
 )
 from mqwire.codes import RequestCode, ResponseCode
@@ -333,6 +335,27 @@ def test_the_connections_of_a_producer_group_are_listed(broker: BrokerUnderTest,
         RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequestHeader(producer_group="p")
     )
     assert [each.client_id for each in ProducerConnection.from_json(reply.body).connection_set] == ["c1"]
+
+
+def test_all_producers_are_listed_by_group_with_the_time_of_their_last_heartbeat(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
+    def table() -> dict[str, list[ProducerInfo]]:
+        return ProducerTableInfo.from_json(broker.ask(RequestCode.GET_ALL_PRODUCER_INFO).body).data
+
+    assert table() == {}
+    beaten_ms = broker.clock.time_ms()
+    beat(broker, new_peer("10.1.2.3", 4567), "c1", producers=("p", "q"))
+    beat(broker, new_peer("fd00::1", 4568), "c2", producers=("p",))
+    broker.clock.advance(5)
+    listed = table()
+    assert {group: [each.client_id for each in members] for group, members in listed.items()} == {
+        "p": ["c1", "c2"],
+        "q": ["c1"],
+    }
+    assert [each.remote_ip for each in listed["p"]] == ["/10.1.2.3:4567", "/[fd00::1]:4568"]
+    assert listed["q"][0].language == "JAVA"
+    assert listed["q"][0].last_update_timestamp == beaten_ms
 
 
 def test_a_producer_group_has_an_available_channel_while_a_connection_is_open(

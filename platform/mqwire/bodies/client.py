@@ -141,6 +141,25 @@ class ProducerConnection(Body, frozen=True, kw_only=True):
     connection_set: list[Connection] = []
 
 
+class ProducerInfo(Body, frozen=True, kw_only=True):
+    """A producer in GET_ALL_PRODUCER_INFO's answer; `last_update_timestamp` is when its last heartbeat came, in milliseconds.
+
+    Source: ProducerInfo.
+    """
+
+    client_id: str
+    remote_ip: str = msgspec.field(name="remoteIP")  # a Java address: with a slash before it and the port behind
+    language: str
+    version: Int32
+    last_update_timestamp: Int64
+
+
+class ProducerTableInfo(Body, frozen=True, kw_only=True):
+    """GET_ALL_PRODUCER_INFO's answer: producers by group. Source: ProducerTableInfo."""
+
+    data: dict[str, list[ProducerInfo]] = {}
+
+
 class ProcessQueueInfo(Body, frozen=True, kw_only=True):
     """A queue that a consumer works on. Source: ProcessQueueInfo."""
 

@@ -22,6 +22,7 @@ from highwater._cli_output import (
     UNKNOWN,
     print_table,
 )
+from highwater._cli_ways_out import way_out
 from highwater._models import Credentials
 from highwater._settings import Settings, settings_from_env
 from highwater._sync_admin import Admin
@@ -180,11 +181,13 @@ def _session(
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """The SDK's errors as one line on standard error and an exit code."""
+    """The SDK's errors as one line on standard error, a second with the way out, and an exit code."""
     try:
         yield
     except HighwaterError as error:
         print(visible(f"highwater: {error}"), file=sys.stderr)
+        if (way := way_out(error)) is not None:
+            print(f"  {way[0].upper()}{way[1:]}.", file=sys.stderr)
         raise typer.Exit(exit_code(error)) from None
     except BrokenPipeError:
         # The reader of our output has seen enough.

@@ -271,7 +271,9 @@ def test_a_refusal_is_one_line_on_standard_error(n: tuple[str, str]) -> None:
 def test_without_rights_the_exit_code_says_so(running_clusters: Any, cluster: Cluster) -> None:
     secured: Cluster = running_clusters.get("highwater", secured=True)
     arguments = ["getBrokerConfig", "-n", secured.namesrv, "-b", secured.broker_address]
-    assert run(*arguments).exit_code == 4
+    refused = run(*arguments)
+    assert refused.exit_code == 4
+    assert "may Administer" in refused.stderr
     credentials = secured.credentials
     assert credentials is not None
     assert (

@@ -9,6 +9,8 @@ import pytest
 from highwater import ConfigurationError
 from highwater._cli_format import body_text, parse_time, time_text
 from highwater._cli_topics import parse_attributes
+from highwater._cli_ways_out import way_out
+from highwater.errors import HighwaterError, NoRouteError, broker_error
 
 
 def test_times_are_read_as_people_and_mqadmin_write_them() -> None:
@@ -54,3 +56,41 @@ def test_attributes_are_read_in_rocketmqs_form() -> None:
 def test_what_is_no_attribute_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="not an attribute"):
         parse_attributes(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (broker_error(16, "request code 105 needs an admin account, which k is not", "b:1"), "credential create"),
+        (broker_error(16, "k has no SUB permission for group 'g'", "b:1"), "may Administer"),
+        (
+            broker_error(16, "No accessKey is configured: this broker takes signed requests only", "b:1"),
+            "HIGHWATER_KEY",
+        ),
+        (
+            broker_error(16, "Check signature failed for accessKey='k': its secret is wrong", "b:1"),
+            "of one key pair of this cluster",
+        ),
+        (broker_error(17, "topic 'x' does not exist on this broker", "b:1"), "updateTopic"),
+        (broker_error(26, None, "b:1"), "updateSubGroup"),
+        (broker_error(14, "this replica is a slave", "b:1"), "haStatus"),
+        (broker_error(3, None, "b:1"), "brokerStatus"),
+        (NoRouteError("no cluster 'c' is registered"), "clusterList"),
+        (NoRouteError("cluster c has no master at the moment"), "the cluster's page"),
+        (NoRouteError("no name server knows topic x"), "topicList"),
+    ],
+)
+def test_the_usual_refusals_have_a_way_out(error: HighwaterError, said: str) -> None:
+    assert said in (way_out(error) or "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        broker_error(16, "request code 20003 is for the platform itself, not for k: promote in the console", "b:1"),
+        broker_error(16, "topic 'x' is the broker's own: no one but the broker writes to it", "b:1"),
+        NoRouteError("Nothing was promoted; with --yes replica 2 is"),
+    ],
+)
+def test_a_refusal_that_says_what_to_do_gets_no_second_way_out(error: HighwaterError) -> None:
+    assert way_out(error) is None

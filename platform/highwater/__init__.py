@@ -4,67 +4,11 @@ Each class exists twice, with the same names and arguments: `Producer`, `PushCon
 `AsyncProducer`, `AsyncPushConsumer` and `AsyncAdmin` for asyncio and trio. Only the names below are public.
 """
 
-from highwater._admin import AsyncAdmin
-from highwater._admin_models import (
-    AclAccount,
-    BrokerData,
-    ClientConnection,
-    ClusterInfo,
-    ConsumeMessageDirectlyResult,
-    ConsumerConnections,
-    ConsumerProgress,
-    ConsumerRunningInfo,
-    MemberSubscription,
-    ProcessQueueInfo,
-    QueryResult,
-    QueueProgress,
-    QueueStats,
-    SubscriptionGroup,
-    TopicConfig,
-    TopicLimit,
-    TopicStats,
-)
-from highwater._admin_replica import DivergedMessages, GroupMember
-from highwater._admin_topics import is_system_topic
-from highwater._consumer import AsyncPushConsumer
-from highwater._models import (
-    ConsumeFrom,
-    Credentials,
-    Message,
-    MessageQueue,
-    ReceivedMessage,
-    RetryLater,
-    SendResult,
-    SendStatus,
-)
-from highwater._network import trust_ca
-from highwater._producer import AsyncProducer
-from highwater._routes import TopicRoute
-from highwater._sync_admin import Admin
-from highwater._sync_consumer import PushConsumer
-from highwater._sync_producer import Producer
-from highwater.errors import (
-    BrokerError,
-    BusyError,
-    ClientStateError,
-    ConfigurationError,
-    ConnectError,
-    ConnectionLostError,
-    ConsumerOfflineError,
-    ConsumerTooOldError,
-    GroupNotFoundError,
-    HighwaterError,
-    MessageIllegalError,
-    MessageRefusedError,
-    NoRouteError,
-    NotFoundError,
-    NotSupportedError,
-    PermissionDeniedError,
-    ProtocolError,
-    RequestTimeoutError,
-    TopicNotFoundError,
-)
-from mqwire.bodies import DivergedFile, FollowerStatus, QuorumStatus, ReplicaStatus
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from highwater._public import *
 
 __all__ = [
     "AclAccount",
@@ -127,3 +71,18 @@ __all__ = [
     "is_system_topic",
     "trust_ca",
 ]
+
+if not typing.TYPE_CHECKING:  # a type checker would believe that any name is here
+
+    def __getattr__(name: str) -> object:
+        """Load what is public when the first of it is asked for: half of the command line does without it."""
+        if name == "errors":  # the one module of ours that programs are told to look into
+            return importlib.import_module("highwater.errors")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        public = importlib.import_module("highwater._public")
+        globals().update({each: getattr(public, each) for each in __all__})
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

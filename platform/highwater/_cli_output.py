@@ -17,6 +17,13 @@ EXIT_NOT_FOUND = 5
 UNKNOWN = "-"
 
 
+def version_line() -> str:
+    """What `--version` prints."""
+    from importlib.metadata import version  # slow to load, and rarely asked
+
+    return f"highwater {version('highwater')}"
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under headings; None is an unknown value. A terminal's width is kept; a pipe gets whole lines."""
     from rich.console import Console  # only what prints a table waits for these

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from highwater.cli import app
+from highwater._cli_admin import app
 from tests.daemons import ReplicaGroup
 from tests.dledger.groups import WAIT_S, status, wait_all_level, wait_leader
 from tests.dledger.history import Disturbance, disturbance, final_content

@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from highwater import Producer
-from highwater.cli import app
+from highwater._cli_admin import app
 from mqwire.acl import SessionCredentials
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.command import RemotingCommand

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from highwater import Message, Producer
-from highwater.cli import app
+from highwater._cli_admin import app
 from tests.highwater.cluster import Cluster
 from tests.highwater.collector import Collector, wait_until
 

@@ -85,7 +85,10 @@ def test_no_method_of_the_synchronous_twin_is_a_coroutine(asynchronous: type, sy
 
 
 def test_importing_starts_no_thread_and_prints_nothing() -> None:
-    program = "import threading, highwater; assert threading.active_count() == 1, threading.enumerate()"
+    program = (
+        "import threading, highwater; highwater.errors.BrokerError, highwater.Producer\n"
+        "assert threading.active_count() == 1, threading.enumerate()"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONPATH": _path()})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -248,13 +251,28 @@ def _path() -> str:
     return ":".join(filter(None, sys.path))
 
 
-def test_the_command_line_prints_its_version_without_loading_what_it_does_not_need() -> None:
+def loaded_by(words: list[str]) -> tuple[str, set[str]]:
+    """What a call of the command line prints first, and the modules that it has loaded at its end."""
     program = (
-        "import sys; from highwater.cli import main; sys.argv = ['highwater', '--version']\n"
+        f"import sys; sys.argv = {['highwater', *words]}\n"
+        "from highwater.cli import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print('rich.table' in sys.modules, 'markdown_it' in sys.modules)"
+        "print('loaded:', *sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONPATH": _path()})
-    version, loaded = done.stdout.splitlines()
-    assert version.startswith("highwater "), done.stderr
-    assert loaded == "False False"
+    environment = {"PYTHONPATH": _path(), "HIGHWATER_URL": "http://127.0.0.1:1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    printed, modules = done.stdout.split("loaded:")
+    return printed + done.stderr, set(modules.split())
+
+
+def test_the_command_line_prints_its_version_without_loading_what_it_does_not_need() -> None:
+    printed, loaded = loaded_by(["--version"])
+    assert printed.startswith("highwater ")
+    assert not loaded & {"typer", "rich", "httpx", "anyio", "msgspec", "mqwire", "highwater._public"}
+
+
+def test_commands_of_the_platforms_api_are_run_without_the_sdk_and_typer() -> None:
+    printed, loaded = loaded_by(["cluster", "list"])
+    assert "no answer from http://127.0.0.1:1" in printed
+    assert "highwater._cli_api" in loaded
+    assert not loaded & {"typer", "highwater._public", "highwater._client", "highwater._cli_session"}

@@ -17,7 +17,7 @@ from random import Random
 
 from typer.testing import CliRunner
 
-from highwater.cli import app
+from highwater._cli_admin import app
 from tests.daemons import ReplicaGroup
 from tests.remoting import Refused
 from tests.replication.network import HERE, Network

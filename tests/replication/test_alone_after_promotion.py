@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from highwater.cli import app
+from highwater._cli_admin import app
 from mqwire.codes import ResponseCode
 from tests.daemons import ReplicaGroup
 from tests.interop.clients import Cluster, DriverProcess

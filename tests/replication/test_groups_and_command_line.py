@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from highwater import Admin
-from highwater.cli import app
+from highwater._cli_admin import app
 from mqwire.codes import ResponseCode
 from tests.daemons import NameServerDaemon, ReplicaGroup
 from tests.interop.clients import Cluster, DriverProcess

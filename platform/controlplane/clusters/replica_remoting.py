@@ -30,6 +30,7 @@ from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
 from mqwire.errors import ProtocolError
+from mqwire.first_decode import json_decoder
 from mqwire.header import CustomHeader
 from mqwire.headers_broker import GetBrokerAclConfigResponseHeader
 from mqwire.headers_pull import ViewMessageRequestHeader
@@ -170,7 +171,10 @@ def broker_quotas(brokers: Sequence[tuple[Cluster, str]]) -> list[tuple[BrokerQu
             reply = _request(address, access[cluster.pk], RequestCode.GET_BROKER_RUNTIME_INFO, None, _STATUS_TIMEOUT_S)
             if reply.code != ResponseCode.SUCCESS:
                 return None
-            return msgspec.json.decode(KVTable.from_json(reply.body).table["quotas"], type=tuple[BrokerQuota, ...])
+            quotas: tuple[BrokerQuota, ...] = json_decoder(tuple[BrokerQuota, ...]).decode(
+                KVTable.from_json(reply.body).table["quotas"]
+            )
+            return quotas
         except (OSError, ProtocolError, KeyError, msgspec.MsgspecError):
             return None
 

@@ -39,11 +39,22 @@ def test_figures_and_lag_are_reported_with_their_labels(world: World, api: Calla
     assert found["highwater_consumer_lag_seconds", ("orders", "billing", "payments")] == 1.5
 
 
+def test_connections_the_answer_time_and_the_largest_gap_are_reported(world: World, api: Callable[..., Json]) -> None:
+    ClusterFigures.objects.create(
+        cluster=world.cluster, sampled_at=timezone.now(), connections=3, answer_ms=12.5, replica_gap_bytes=4096
+    )
+    found = scraped(api(world.bob))
+    assert found["highwater_cluster_connections", ("orders",)] == 3
+    assert found["highwater_cluster_answer_seconds", ("orders",)] == 0.0125
+    assert found["highwater_cluster_replica_gap_bytes", ("orders",)] == 4096
+
+
 def test_what_is_not_known_has_no_sample(world: World, api: Callable[..., Json]) -> None:
     ClusterFigures.objects.create(cluster=world.cluster, sampled_at=timezone.now(), in_per_second=4.5)
     lag_window(world.cluster, timezone.now() - timedelta(minutes=5), lag=12, lag_ms=None)
     found = scraped(api(world.bob))
     assert ("highwater_cluster_disk_used_ratio", ("orders",)) not in found
+    assert ("highwater_cluster_answer_seconds", ("orders",)) not in found
     assert ("highwater_cluster_healthy", ("orders",)) not in found
     assert ("highwater_consumer_lag_seconds", ("orders", "billing", "payments")) not in found
 

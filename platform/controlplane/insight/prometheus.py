@@ -27,6 +27,9 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "highwater_cluster_backlog_messages": ("Messages not consumed yet, over all groups.", ()),
     "highwater_cluster_stored_bytes": ("Size of the leaders' logs.", ()),
     "highwater_cluster_disk_used_ratio": ("Used share of the fullest leader's disk, 0 to 1.", ()),
+    "highwater_cluster_connections": ("Connections that programs have open at the leaders.", ()),
+    "highwater_cluster_answer_seconds": ("What the slowest leader took to answer a small request.", ()),
+    "highwater_cluster_replica_gap_bytes": ("The most that a replica lacks of its leader's log.", ()),
     "highwater_broker_group_has_master": ("1 when the broker group has a master, 0 when it has none.", ("broker",)),
     "highwater_replica_up": ("1 when the replica answered the last look, 0 when it did not.", ("broker", "replica")),
     "highwater_replica_gap_bytes": ("What the replica lacks of its master's log.", ("broker", "replica")),
@@ -68,6 +71,9 @@ class _Clusters(Collector):
                     "backlog_messages": now.backlog_messages,
                     "stored_bytes": now.stored_bytes,
                     "disk_used_ratio": now.disk_used,
+                    "connections": now.connections,
+                    "answer_seconds": None if now.answer_ms is None else now.answer_ms / 1000,
+                    "replica_gap_bytes": now.replica_gap_bytes,
                 }
                 for name, value in of_cluster.items():
                     yield f"highwater_cluster_{name}", [cluster.slug], value

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from deploy.local import environment as environments
 from deploy.local import tools
+from deploy.local.audit import audit
 from deploy.local.costs import cost_below, describe_cost
 from deploy.local.environment import Environment
 from deploy.local.lanes import run_lanes
@@ -183,6 +184,11 @@ class Dev:
             options.output.write_text(text)
         return 0
 
+    def audit(self, options: argparse.Namespace) -> int:
+        self.environment.ensure(environments.RUNTIME, self.terminal)
+        audit(self.environment.bin / "uv", REPOSITORY)
+        return 0
+
     def check(self, options: argparse.Namespace) -> int:
         self.environment.ensure(environments.DEVELOPMENT, self.terminal)
         failed = []
@@ -308,6 +314,7 @@ def _parser() -> argparse.ArgumentParser:
         "screenshots", "test the console, and keep a picture of each page: light, dark, on a phone", Dev.screenshots
     )
     command("check", "ruff, mypy --strict, import-linter", Dev.check)
+    command("audit", "look for known vulnerabilities in the locked packages; needs osv.dev", Dev.audit)
     command("bench", "measure against Apache RocketMQ, side by side; arguments go to tests/bench", Dev.bench)
     command("sim", "simulate broker groups under faults, seed by seed; arguments go to tests/sim", Dev.sim)
     command(

@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from controlplane.console.snippets import Values, snippets_render
-from tests.interop.java_toolchain import CACHE_DIR, cache_lock
+from tests.interop.java_toolchain import CACHE_DIR, POM, cache_lock
 from tests.interop.stock import run_go, run_java
 from tests.support.platform_stack import PlatformStack
 
@@ -125,6 +126,15 @@ def test_a_program_uses_tls_exactly_where_the_cluster_has_it(language: str, tls_
 def test_a_language_whose_client_has_no_tls_says_so(language: str) -> None:
     notes = {s.name: s.note for s in snippets_render(Values("h:1", tls_ca="-----BEGIN CERTIFICATE-----"))}
     assert "no TLS" in notes[language]
+
+
+def test_the_printed_pom_asks_for_the_client_that_is_tested_and_a_java_that_maven_3_8_compiles_for() -> None:
+    # `mvn compile` itself would fetch three plugins: the program is compiled by javac above.
+    printed = ElementTree.fromstring(text_of(Values("h:1"), "java", "pom.xml"))
+    tested = ElementTree.parse(POM).getroot()
+    assert printed.findtext(".//{*}dependency/{*}artifactId") == "rocketmq-client"
+    assert printed.findtext(".//{*}dependency/{*}version") == tested.findtext(".//{*}rocketmq.version")
+    assert printed.findtext(".//{*}maven.compiler.source") == printed.findtext(".//{*}maven.compiler.target") == "1.8"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from controlplane.accounts.models import User
 from controlplane.common.errors import Conflict, LimitReached, NotAllowed, NotFound
-from controlplane.common.middleware import loggable_path
+from controlplane.common.logging import loggable_path
 from controlplane.common.models import AuditEvent
 from controlplane.tenants import invitation_services
 from controlplane.tenants.invitation_services import (

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped]  # it comes without types
 import pytest
 
 from deploy.local import privileges

@@ -237,8 +237,9 @@ def quotas_reconcile(cluster: Cluster, addresses: Sequence[str]) -> None:
 
 
 def limits_of_tenants(find: str = "") -> QuerySet[Tenant]:
-    """Return the tenants with `find` in their short name, each with whether it has limits of its own (`has_own`)."""
-    return Tenant.objects.annotate(has_own=~Q(limits={})).filter(slug__icontains=find.replace("\x00", ""))
+    """Return the tenants with `find` in their short name, those with limits of their own (`has_own`) first."""
+    found = Tenant.objects.annotate(has_own=~Q(limits={})).filter(slug__icontains=find.replace("\x00", ""))
+    return found.order_by("-has_own", "slug")
 
 
 def tenant_by_slug(slug: str) -> Tenant:

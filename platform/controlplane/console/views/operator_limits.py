@@ -31,9 +31,7 @@ def limits_tenants(request: ConsoleRequest) -> HttpResponse:
     find = request.GET.get("find", "").strip()
     context = {
         "find": find,
-        "rows": Paginator(limits_of_tenants(find).order_by("-has_own", "slug"), _PER_PAGE).get_page(
-            request.GET.get("page")
-        ),
+        "rows": Paginator(limits_of_tenants(find), _PER_PAGE).get_page(request.GET.get("page")),
         "query": f"{urlencode({'find': find})}&" if find else "",
         "curl": act_of("GET", f"/api/v1/operator/tenants/?{urlencode({'find': find} if find else {})}"),
     }

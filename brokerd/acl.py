@@ -5,7 +5,8 @@
 - What is not allowed is refused: the broker's own topics, which hold everyone's delayed messages, are read by admin
   accounts only and written by no one but the infrastructure.
 - Where an account is the infrastructure's (acl_file.py), an admin account rules a tenant's things and not the machine,
-  and the infrastructure's own requests are signed by version 2 (mqwire/acl.py).
+  and the infrastructure's own requests are signed by version 2 (mqwire/acl.py). Where clients are asked for certificates,
+  it rules the machine over connections that showed one; over others it is an account as its members say.
 - An unknown account and a wrong signature get the same remark, and take the same time.
 
 Refusals are answered with NO_PERMISSION (16), which stock clients show to their users.
@@ -56,6 +57,7 @@ class AccessControl:
         self._clock_ms = clock_ms or SystemClock().time_ms
         self._verifier = SignatureVerifier(self._clock_ms)
         self._infrastructure_is_apart = False
+        self._asks_for_certificates = config.asks_for_certificates
         self._file = AclFile(accounts={})
         # Who may send to which topic, as found before: sends are most of what is checked. Of the accounts in force only.
         self._senders: set[tuple[str, str]] = set()
@@ -123,8 +125,11 @@ class AccessControl:
 
     # --- checks ---
 
-    def check(self, request: RemotingCommand, remote_address: tuple[str, int]) -> str | None:
-        """Whether the request may be served: None when it may, else the remark of the refusal.
+    def check(
+        self, request: RemotingCommand, remote_address: tuple[str, int], *, has_certificate: bool = False
+    ) -> str | None:
+        """Whether the request may be served: None when it may, else the remark of the refusal. `has_certificate`: its
+        connection showed one that was checked.
 
         Raises RemoteProtocolError when a body that names resources cannot be read.
         """
@@ -140,7 +145,7 @@ class AccessControl:
             return self._not_authenticated(request, account, remote_address)
         elif account.infrastructure:
             return "the infrastructure's account takes signatures of version 2 only: this one could be repeated"
-        if self._rules_the_machine(account):
+        if self._rules_the_machine(account, has_certificate):
             return None
         topic_field = _SEND_TOPIC_FIELDS.get(request.code)
         if topic_field is not None:
@@ -153,6 +158,11 @@ class AccessControl:
         if needs is Level.AUTHENTICATED:
             return None
         if needs is Level.INFRASTRUCTURE:
+            if account.infrastructure:
+                return (
+                    f"request code {request.code} takes a certificate of this cluster's CA beside the signature:"
+                    " connect with TLS and show one"
+                )
             return (
                 f"request code {request.code} is for the platform itself, not for {account.access_key}:"
                 f" {instead_of(request.code)}"
@@ -174,7 +184,9 @@ class AccessControl:
         account = self._file.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
         if account is None:
             return "the account of this request no longer exists"
-        return None if self._rules_the_machine(account) else _refused(account, Need(kind, name, permission))
+        # What is asked for here is another look at what `check` let pass: a certificate gives no more of it.
+        rules = self._rules_the_machine(account, has_certificate=True)
+        return None if rules else _refused(account, Need(kind, name, permission))
 
     def refuses_traces(self, request: RemotingCommand, records: Sequence[TraceRecord], unreadable: int) -> str | None:
         """For processors: whether a request that `check` has passed may write this to RMQ_SYS_TRACE_TOPIC.
@@ -203,13 +215,15 @@ class AccessControl:
             return f"{account.access_key} may receive in no group, and a trace record is about the end of a delivery"
         return next(filter(None, (_refused(account, need) for need in needs)), None)
 
-    def is_infrastructure(self, request: RemotingCommand) -> bool:
+    def is_infrastructure(self, request: RemotingCommand, *, has_certificate: bool) -> bool:
         """For processors: whether a request that `check` has passed may touch what belongs to the machine."""
         account = self._file.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
-        return account is not None and self._rules_the_machine(account)
+        return account is not None and self._rules_the_machine(account, has_certificate)
 
-    def _rules_the_machine(self, account: Account) -> bool:
-        return account.infrastructure or (account.admin and not self._infrastructure_is_apart)
+    def _rules_the_machine(self, account: Account, has_certificate: bool) -> bool:
+        if account.infrastructure:
+            return has_certificate or not self._asks_for_certificates
+        return account.admin and not self._infrastructure_is_apart
 
     def _not_authenticated(
         self,

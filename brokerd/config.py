@@ -38,6 +38,7 @@ from brokerd.config_values import (
 )
 from brokerd.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from mqwire.properties import PropertiesError, Property, parse_properties
+from mqwire.tls import asks_for_certificates
 
 logger = logging.getLogger("brokerd.config")
 
@@ -221,6 +222,11 @@ class BrokerConfig:
     def to_properties(self) -> dict[str, str]:
         """Every key with its value, for GET_BROKER_CONFIG. Secrets are not in it."""
         return {_key(field).name: _key(field).write(getattr(self, field.name)) for field in _KEY_FIELDS}
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether clients that connect with TLS are asked for a certificate; then the infrastructure shows one."""
+        return asks_for_certificates(self.tls_server_mode, self.tls_server_cert_path, self.tls_server_need_client_auth)
 
     @property
     def config_folder(self) -> str:

@@ -162,7 +162,7 @@ class Dispatcher:
         code = request.code
         try:
             if broker.acl is not None:
-                remark = broker.acl.check(request, peer.remote_address)
+                remark = broker.acl.check(request, peer.remote_address, has_certificate=peer.has_certificate)
                 if remark is not None:
                     self._write(peer, request, request.reply(ResponseCode.NO_PERMISSION, remark))
                     return

@@ -86,6 +86,7 @@ class Peer:
         "access_key",
         "closed",
         "connected_s",
+        "has_certificate",
         "id",
         "last_read_s",
         "partial_deadline_s",
@@ -114,6 +115,7 @@ class Peer:
         self.pending_bytes = 0
         self.proven = False  # a request of its was served that only an account may make
         self.access_key = ""  # which it showed first
+        self.has_certificate = False  # it showed one of the CA that tls.server.trustCertPath names
         self.proven_frames = False  # whether unfinished_bytes count among the proven peers'
         self.unfinished_bytes = 0  # of the frame that is arriving
         self._pending: list[bytes] = []

@@ -211,6 +211,7 @@ class Server:
                 peer.socket = await self._tls.accept(peer.socket)
                 if isinstance(peer.socket, TlsSocket):
                     await peer.socket.handshake(self._shares.of_stranger(peer.remote_address[0]))
+                    peer.has_certificate = peer.socket.has_certificate
             await self._read(service, peer, connection)
         except (OSError, trio.ClosedResourceError) as error:
             logger.debug("%r: %s", peer, error)

@@ -29,6 +29,11 @@ class TlsSocket:
         self.getpeername = sock.getpeername
         self.close = sock.close
 
+    @property
+    def has_certificate(self) -> bool:
+        """Whether the client showed a certificate in its handshake; one that is not of our CA ended that."""
+        return self._socket.getpeercert(binary_form=True) is not None
+
     async def handshake(self, share: AnyShare) -> None:
         """Come to terms with the client, in turns with others; raises OSError where that fails or takes too long."""
         try:

@@ -95,9 +95,11 @@ class Accounts:
         self._verifier.forget(set(self._file.accounts))
         return True
 
-    def why_refused(self, request: RemotingCommand, needed: Rights = Rights.ADMINISTRATOR) -> str | None:
+    def why_refused(
+        self, request: RemotingCommand, needed: Rights = Rights.ADMINISTRATOR, *, lacks_certificate: bool = False
+    ) -> str | None:
         """None when an account with the rights signed this request, else the remark to answer with. Where no account is the
-        infrastructure's, its rights are the administrators'.
+        infrastructure's, its rights are the administrators'. With `lacks_certificate` the infrastructure is no more than one.
 
         An unknown access key, one without the rights and a wrong signature look alike.
         """
@@ -122,6 +124,11 @@ class Accounts:
             return (
                 f"request code {request.code} is for the platform itself, not for {access_key[:60]}: brokers register"
                 " themselves, and the console and the REST API do what tenants need of it"
+            )
+        if lacks_certificate and needed == Rights.INFRASTRUCTURE and self._file.infrastructure_is_apart:
+            return (
+                f"request code {request.code} takes a certificate of this cluster's CA beside the signature:"
+                " connect with TLS and show one"
             )
         return None
 

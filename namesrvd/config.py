@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqwire.properties import PropertiesError, parse_properties
+from mqwire.tls import asks_for_certificates
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +122,11 @@ class NamesrvConfig:
     )
     acl_enable: bool = _key("aclEnable", False, _boolean)
     acl_config_file: str = _key("aclConfigFile", "", _path)  # empty: plain_acl.yml beside this file
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether clients that connect with TLS are asked for a certificate; then the infrastructure shows one."""
+        return asks_for_certificates(self.tls_server_mode, self.tls_server_cert_path, self.tls_server_need_client_auth)
 
     def to_properties(self) -> dict[str, str]:
         """The values by their keys, as text."""

@@ -149,16 +149,18 @@ class Processor:
         """The request codes that are served."""
         return frozenset(self._handlers)
 
-    def process(self, channel: Hashable, request: RemotingCommand) -> Outcome | None:
-        """Serve one request that came over `channel`; None for what is no request. Never raises for what peers send."""
+    def process(self, channel: Hashable, request: RemotingCommand, *, has_certificate: bool = False) -> Outcome | None:
+        """Serve one request that came over `channel`; None for what is no request. Never raises for what peers send.
+        `has_certificate`: the channel's other end showed one that was checked.
+        """
         if request.is_response:
             return None
-        outcome = self._serve(channel, request)
+        outcome = self._serve(channel, request, has_certificate)
         if request.is_oneway:
             return Outcome(None, trusted=outcome.trusted, kv_changed=outcome.kv_changed)
         return outcome
 
-    def _serve(self, channel: Hashable, request: RemotingCommand) -> Outcome:
+    def _serve(self, channel: Hashable, request: RemotingCommand, has_certificate: bool) -> Outcome:
         handler = self._handlers.get(request.code)
         if handler is None:
             remark = f"request code {request.code} is not supported by this name server"
@@ -166,7 +168,9 @@ class Processor:
         try:
             if self._accounts is None or request.code in OPEN_CODES:
                 return handler(channel, request)
-            why = self._accounts.why_refused(request, (needed := _rights_needed(request)))
+            needed = _rights_needed(request)
+            lacks = self._config.asks_for_certificates and not has_certificate
+            why = self._accounts.why_refused(request, needed, lacks_certificate=lacks)
             if why is not None:
                 return Outcome(request.reply(ResponseCode.NO_PERMISSION, why))
             outcome = handler(channel, request)

@@ -146,6 +146,7 @@ class Peer:
     __slots__ = (
         "_name",
         "connection",
+        "has_certificate",
         "host",
         "partial_since_s",
         "scope",
@@ -163,6 +164,7 @@ class Peer:
         self.scope = trio.CancelScope()
         self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
         self.trusted = False
+        self.has_certificate = False  # of the CA that tls.server.trustCertPath names
         self.unfinished_bytes = 0  # of a frame of a stranger's
         self.partial_since_s: float | None = None
         self._name = f"{address[0]}:{address[1]}#{next(_ids)}"
@@ -345,6 +347,7 @@ class Server:
         if shaking.cancelled_caught:
             raise trio.ClosedResourceError
         peer.stream = secured
+        peer.has_certificate = secured.has_certificate
 
     @contextlib.contextmanager
     def _in_handshake(self, peer: Peer) -> Iterator[None]:
@@ -423,7 +426,7 @@ class Server:
     async def _process(self, peer: Peer, commands: list[RemotingCommand]) -> None:
         answers = _Answers()
         for command in commands:
-            outcome = self._processor.process(peer, command)
+            outcome = self._processor.process(peer, command, has_certificate=peer.has_certificate)
             if outcome is None:
                 continue
             if outcome.trusted and not peer.trusted:

@@ -233,7 +233,8 @@ def update_broker_config(broker: _Broker, peer: Peer, request: RemotingCommand) 
         changes = {entry.key: entry.value for entry in parse_properties(bytes(request.body))}
     except PropertiesError as error:
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"the body is not properties text: {error}") from error
-    allowed = HOT_KEYS if broker.acl is None or broker.acl.is_infrastructure(request) else TENANTS_HOT_KEYS
+    rules = broker.acl is None or broker.acl.is_infrastructure(request, has_certificate=peer.has_certificate)
+    allowed = HOT_KEYS if rules else TENANTS_HOT_KEYS
     forbidden = sorted(changes.keys() - allowed)
     if forbidden:
         raise Refusal(

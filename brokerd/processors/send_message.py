@@ -210,7 +210,7 @@ class SendMessageProcessor:
         """The header of a request that may be served, and the queue that it goes to; raises Refusal."""
         broker = self._broker
         if broker.acl is not None:
-            remark = broker.acl.check(request, peer.remote_address)
+            remark = broker.acl.check(request, peer.remote_address, has_certificate=peer.has_certificate)
             if remark is not None:
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
         if not peer.proven:

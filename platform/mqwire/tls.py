@@ -39,6 +39,11 @@ class ClientAuth(Enum):
     REQUIRE = "require"
 
 
+def asks_for_certificates(mode: str, cert_path: str, client_auth: str) -> bool:
+    """Whether a server with these values of `tls.server.*` asks clients for a certificate."""
+    return bool(cert_path) and mode != TlsMode.DISABLED.value and client_auth != ClientAuth.NONE.value
+
+
 class TlsConfigError(Exception):
     """The certificate, key or trusted certificates cannot be used. The text names the key and the file."""
 

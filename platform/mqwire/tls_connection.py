@@ -47,6 +47,11 @@ class TlsConnection:
                 await self._flush()
                 return
 
+    @property
+    def has_certificate(self) -> bool:
+        """Whether the other end showed a certificate in its handshake; one that is not trusted ended that."""
+        return self._tls.getpeercert(binary_form=True) is not None
+
     async def send_all(self, data: bytes) -> None:
         self._tls.write(data)
         await self._flush()

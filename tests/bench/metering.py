@@ -52,6 +52,7 @@ class Client:
     closed = False
     pending_bytes = 0
     proven = True
+    has_certificate = False
 
     def __init__(self) -> None:
         self.answers = 0

@@ -38,9 +38,9 @@ SEND_FIELDS = {"a": "p", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", 
 
 
 class MakeAclBroker(Protocol):
-    """The fixture make_acl_broker: a broker with access control, whose file holds the given text."""
+    """The fixture make_acl_broker: a broker with access control, whose file holds the given text, and more keys of broker.conf."""
 
-    def __call__(self, text: str = ...) -> BrokerUnderTest: ...
+    def __call__(self, text: str = ..., **keys: str) -> BrokerUnderTest: ...
 
 
 def accounts_file(broker: BrokerUnderTest) -> Path:

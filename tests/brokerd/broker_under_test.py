@@ -57,6 +57,7 @@ class RecordingPeer:
         self.pending_bytes = 0
         self.proven = False
         self.access_key = ""
+        self.has_certificate = False
         self._connection = Connection()
         self._pushed: list[RemotingCommand] = []
 
@@ -168,9 +169,9 @@ class BrokerUnderTest:
             sign_request(request, signed_as)
         return self._answers(request, peer)
 
-    def answer(self, request: RemotingCommand) -> RemotingCommand:
+    def answer(self, request: RemotingCommand, peer: RecordingPeer | None = None) -> RemotingCommand:
         """The one answer to a request as it is: already signed, or not at all."""
-        (reply,) = self._answers(request, None)
+        (reply,) = self._answers(request, peer)
         return reply
 
     def _answers(self, request: RemotingCommand, peer: RecordingPeer | None) -> list[RemotingCommand]:

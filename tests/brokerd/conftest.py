@@ -45,12 +45,12 @@ def new_peer() -> type[RecordingPeer]:
 
 @pytest.fixture
 def make_acl_broker(make_broker: MakeBroker, tmp_path: Path) -> MakeAclBroker:
-    """A broker with access control, whose file holds the given text."""
+    """A broker with access control, whose file holds the given text, and more keys of broker.conf."""
 
-    def make(text: str = ACCOUNTS) -> BrokerUnderTest:
+    def make(text: str = ACCOUNTS, **keys: str) -> BrokerUnderTest:
         path = tmp_path / "plain_acl.yml"
         path.write_text(text)
-        return make_broker(aclEnable="true", aclConfigFile=str(path))
+        return make_broker(aclEnable="true", aclConfigFile=str(path), **keys)
 
     return make
 

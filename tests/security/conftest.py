@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.brokerd.acl_accounts import MakeAclBroker
@@ -10,6 +12,15 @@ from tests.brokerd.conftest import clock, make_acl_broker, make_broker
 from tests.security.accounts import ACCOUNTS
 
 __all__ = ["clock", "make_acl_broker", "make_broker"]
+
+
+@pytest.fixture
+def asking_broker(make_acl_broker: MakeAclBroker, tmp_path: Path) -> BrokerUnderTest:
+    """One that asks clients for certificates, as those of clusters that were born with TLS do."""
+    path = tmp_path / "tls.pem"
+    path.touch()
+    names = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath")
+    return make_acl_broker(ACCOUNTS, **dict.fromkeys(names, str(path)), **{"tls.server.need.client.auth": "optional"})
 
 
 @pytest.fixture

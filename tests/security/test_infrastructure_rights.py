@@ -9,14 +9,15 @@ from brokerd.config import HOT_KEYS, TENANTS_HOT_KEYS
 from brokerd.processors import HANDLERS
 from mqwire.bodies import TopicConfig
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from mqwire.headers_broker import CreateAccessConfigRequestHeader, DeleteAccessConfigRequestHeader
 from mqwire.headers_topic import CreateTopicRequestHeader
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA, RMQ_SYS_METERING, RMQ_SYS_PROBE, RMQ_SYS_SCHEDULE_TOPIC
 from tests.brokerd.acl_accounts import ACCOUNTS as STANDALONE_ACCOUNTS
 from tests.brokerd.acl_accounts import ADMIN as STANDALONE_ADMIN
 from tests.brokerd.acl_accounts import SEND_FIELDS, MakeAclBroker
-from tests.brokerd.broker_under_test import BrokerUnderTest
-from tests.security.accounts import PLATFORM, PROGRAM, TENANT_ADMIN, ask
+from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
+from tests.security.accounts import PLATFORM, PROGRAM, TENANT_ADMIN, ask, signed
 
 MACHINE_CODES = sorted(code for code, needs in NEEDS.items() if needs is Level.INFRASTRUCTURE)
 WRITERS_OF_OFFSETS = [
@@ -120,6 +121,46 @@ def test_no_request_makes_an_account_the_infrastructures(platform_broker: Broker
     fields = {"accessKey": "another-key", "secretKey": "another-secret", "infrastructure": "true"}
     ask(platform_broker, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, PLATFORM, fields=fields)
     assert not platform_broker.access_control.accounts["another-key"].infrastructure
+
+
+def answer(broker: BrokerUnderTest, code: int, *, has_certificate: bool, body: bytes = b"") -> RemotingCommand:
+    """The answer to the infrastructure's own request."""
+    peer = RecordingPeer()
+    peer.has_certificate = has_certificate
+    return broker.answer(signed(code, PLATFORM, version=2, body=body), peer)
+
+
+def test_the_infrastructures_key_rules_nothing_of_the_machine_without_a_certificate(
+    asking_broker: BrokerUnderTest,
+) -> None:
+    replies = [answer(asking_broker, code, has_certificate=False) for code in MACHINE_CODES]
+    assert {reply.code for reply in replies} == {ResponseCode.NO_PERMISSION}
+    assert all("takes a certificate of this cluster's CA" in (reply.remark or "") for reply in replies)
+    body = b"maxTransferCountOnMessageInMemory=16"
+    reply = answer(asking_broker, RequestCode.UPDATE_BROKER_CONFIG, has_certificate=False, body=body)
+    assert reply.code == ResponseCode.NO_PERMISSION
+
+
+def test_with_a_certificate_it_does(asking_broker: BrokerUnderTest) -> None:
+    accounts = answer(asking_broker, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, has_certificate=True)
+    body = b"maxTransferCountOnMessageInMemory=16"
+    configured = answer(asking_broker, RequestCode.UPDATE_BROKER_CONFIG, has_certificate=True, body=body)
+    assert (accounts.code, configured.code) == (ResponseCode.SUCCESS, ResponseCode.SUCCESS)
+
+
+def test_a_certificate_stands_in_for_no_account(asking_broker: BrokerUnderTest) -> None:
+    peer = RecordingPeer()
+    peer.has_certificate = True
+    for code in MACHINE_CODES:
+        assert asking_broker.answer(RemotingCommand.request(code), peer).code == ResponseCode.NO_PERMISSION
+        assert asking_broker.answer(signed(code, TENANT_ADMIN), peer).code == ResponseCode.NO_PERMISSION
+
+
+def test_a_tenants_keys_need_no_certificate(asking_broker: BrokerUnderTest) -> None:
+    asking_broker.create_topic("orders")
+    fields = {**SEND_FIELDS, "b": "orders"}
+    assert ask(asking_broker, RequestCode.SEND_MESSAGE_V2, PROGRAM, fields=fields, body=b"x").code == 0
+    assert ask(asking_broker, RequestCode.GET_BROKER_CONFIG, TENANT_ADMIN).code == 0
 
 
 def test_a_file_keeps_its_infrastructure_account_through_a_change(platform_broker: BrokerUnderTest) -> None:

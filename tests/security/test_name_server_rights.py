@@ -36,19 +36,19 @@ ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:
 class NameServer:
     """A processor with accounts, without sockets."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, config: NamesrvConfig | None = None) -> None:
         self.path = path
         path.write_text(ACCOUNTS)
         self.processor = Processor(
-            NamesrvConfig(),
+            config or NamesrvConfig(),
             RouteInfoManager(lambda: 0.0),
             KVConfigManager(),
             accounts=Accounts(str(path), lambda: FIRST_MS),
             clock_ms=lambda: 0.0,
         )
 
-    def answer(self, request: RemotingCommand) -> RemotingCommand:
-        outcome = self.processor.process("a connection", request)
+    def answer(self, request: RemotingCommand, *, has_certificate: bool = False) -> RemotingCommand:
+        outcome = self.processor.process("a connection", request, has_certificate=has_certificate)
         assert outcome is not None
         assert outcome.reply is not None
         return outcome.reply
@@ -69,6 +69,21 @@ def test_a_tenants_admin_key_is_refused_what_rules_the_machine(name_server: Name
 @pytest.mark.parametrize("code", MACHINE_CODES)
 def test_the_infrastructure_is_let_in(name_server: NameServer, code: int) -> None:
     assert name_server.answer(signed(code, PLATFORM, version=2)).code != ResponseCode.NO_PERMISSION
+
+
+def test_where_certificates_are_asked_for_the_infrastructure_is_let_in_with_one_only(tmp_path: Path) -> None:
+    asking = NamesrvConfig(tls_server_cert_path="tls.pem", tls_server_need_client_auth="optional")
+    name_server = NameServer(tmp_path / "plain_acl.yml", asking)
+    for code in MACHINE_CODES:
+        without = name_server.answer(signed(code, PLATFORM, version=2))
+        assert without.code == ResponseCode.NO_PERMISSION
+        assert "takes a certificate of this cluster's CA" in (without.remark or "")
+        request = signed(code, PLATFORM, version=2)
+        assert name_server.answer(request, has_certificate=True).code != ResponseCode.NO_PERMISSION
+        unsigned = RemotingCommand.request(code)
+        assert name_server.answer(unsigned, has_certificate=True).code == ResponseCode.NO_PERMISSION
+    for code in (*LISTING_CODES, *OPEN_CODES, RequestCode.GET_NAMESRV_CONFIG):
+        assert name_server.answer(signed(code, TENANT_ADMIN)).code != ResponseCode.NO_PERMISSION
 
 
 @pytest.mark.parametrize("code", sorted(LISTING_CODES))

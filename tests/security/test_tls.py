@@ -17,7 +17,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.clusters.secrets import secret_encrypt
 from controlplane.clusters.tls import cluster_tls
 from highwater import Credentials, Message, Producer
-from mqwire.acl import sign_request
+from mqwire.acl import Signer, sign_request
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.tls import ReloadedContext, TlsConfigError, TlsFiles, server_context
@@ -25,7 +25,7 @@ from mqwire.turns import Share
 from tests.daemons import BrokerDaemon, NameServerDaemon
 from tests.processes import wait_until
 from tests.remoting import connect, exchange
-from tests.security.accounts import ACCOUNTS, PROGRAM
+from tests.security.accounts import ACCOUNTS, PLATFORM, PROGRAM
 from tests.security.certificates import Authority
 from tests.security.live_broker import MEBIBYTE, LiveBroker
 
@@ -211,17 +211,19 @@ def test_stalled_handshakes_that_made_room_hold_no_descriptors(
     assert "Too many open files" not in broker.log
 
 
-def test_brokers_register_and_the_sdk_sends_where_everything_is_enforced(authority: Authority, tmp_path: Path) -> None:
+def test_where_all_is_enforced_brokers_register_the_sdk_sends_and_a_stolen_key_of_the_infrastructure_rules_nothing(
+    authority: Authority, tmp_path: Path
+) -> None:
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
     acl = {"aclEnable": "true", "aclConfigFile": str(accounts)}
     enforcing = {"tls.server.mode": "enforcing"}
-    requiring = {**enforcing, "tls.server.need.client.auth": "require"}
-    names = NameServerDaemon(tmp_path / "names", {**acl, **keys(authority, "names", **requiring)}).start()
+    asking = {**enforcing, "tls.server.need.client.auth": "optional"}
+    names = NameServerDaemon(tmp_path / "names", {**acl, **keys(authority, "names", **asking)}).start()
     own = authority.issue("own")
     conf = {
         **acl,
-        **keys(authority, "enforced", **enforcing),
+        **keys(authority, "enforced", **asking),
         "tls.enable": "true",
         "tls.client.certPath": str(own.cert_path),
         "tls.client.keyPath": str(own.key_path),
@@ -242,11 +244,22 @@ def test_brokers_register_and_the_sdk_sends_where_everything_is_enforced(authori
 
         wait_until(registered, timeout_s=60, what="the registration over TLS")
         credentials = Credentials(PROGRAM.access_key, PROGRAM.secret_key)
-        with Producer(names.address, credentials=credentials, use_tls=authority.client_context(own)) as producer:
+        with Producer(names.address, credentials=credentials, use_tls=authority.client_context()) as producer:
             assert producer.send(Message("orders", b"over TLS")).status.name == "SEND_OK"
+        for address in (names.address, broker.address):  # with the infrastructure's key, as a thief of it
+            assert accounts_asked(address, authority.client_context(own)) == ResponseCode.SUCCESS
+            assert accounts_asked(address, authority.client_context()) == ResponseCode.NO_PERMISSION
     finally:
         broker.kill()
         names.kill()
+
+
+def accounts_asked(address: str, context: ssl.SSLContext) -> int:
+    """How the infrastructure's request for the version of the accounts is answered."""
+    request = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+    Signer(PLATFORM).sign(request)
+    with secured(address, context) as stream:
+        return exchange(stream, request).code
 
 
 class NotedShare(Share):

@@ -71,22 +71,11 @@ def test_messages_are_printed_as_they_are_stored_and_not_consumed(
     cluster: Cluster, n: tuple[str, str], topic: str
 ) -> None:
     succeed("sendMessage", *n, "-t", topic, "-p", "before", "-k", "k1")
+    # Whoever runs the tests in the background has us, and so the program, ignore SIGINT.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heeding}; from highwater.cli import main; main()", "admin", "tailMessages"]
     program = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "highwater.cli",
-            "admin",
-            "tailMessages",
-            *n,
-            "-t",
-            topic,
-            "-k",
-            "k1",
-            "--text",
-            "GRÜ",
-            "--json",
-        ],
+        [*command, *n, "-t", topic, "-k", "k1", "--text", "GRÜ", "--json"],
         stdout=subprocess.PIPE,
         text=True,
     )

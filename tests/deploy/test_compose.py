@@ -21,6 +21,7 @@ import yaml
 from controlplane.settings.table import SETTINGS
 from deploy.compose.make_secrets import make_secrets
 from tests.processes import wait_until
+from tests.support.migrated import TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -210,10 +211,11 @@ class Host:
 
 @pytest.fixture
 def database_url(postgres_url: str) -> Iterator[str]:
-    """An empty database of its own."""
+    """A database of its own, migrated where the server is ours: `migrate` of an empty one is what `./dev up` is tested by."""
     server, _, _ = postgres_url.rpartition("/")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE composed")
+        migrated = connection.execute("SELECT FROM pg_database WHERE datname = %s", (TEMPLATE,)).fetchone()
+        connection.execute(f"CREATE DATABASE composed TEMPLATE {TEMPLATE if migrated is not None else 'template1'}")
     yield f"{server}/composed"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("DROP DATABASE composed WITH (FORCE)")

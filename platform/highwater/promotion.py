@@ -355,11 +355,15 @@ def _best_of_all(
 ) -> Decision | None:
     """Return that the replica which holds most leads, where a disk may have lost what counted and every replica promised.
 
-    Nothing that anyone waits for could bring more back, as in an election of all voters (brokerd/replica/voters.py).
+    Nothing that anyone waits for could bring more back, as in an election of all voters (brokerd/replica/voters.py). So it is
+    where who led last lacks what it had reported, and the best holds that.
     """
     everyone = set(group.replica_ids) == promises.keys()
     best = next((one for one in ranked if one.promotable), None)
-    if best is None or not everyone or not any(one.log_may_be_incomplete for one in promises.values()):
+    if best is None or not everyone:
+        return None
+    tail_lost = any(_lost_tail(group, one) for one in promises.values()) and _holds_what_was_reported(group, best)
+    if not tail_lost and not any(one.log_may_be_incomplete for one in promises.values()):
         return None
     is_former = group.former is not None and group.former.replica_id == best.replica_id
     if not (may_choose or is_former) or any(one.position > best.position for one in promises.values()):
@@ -410,6 +414,12 @@ def _lost_tail(group: Group, one: Standing) -> bool:
     if former is None or former.replica_id != one.replica_id or former.end_offset is None or former.epoch is None:
         return False
     return one.log_epoch <= former.epoch and one.end_offset < former.end_offset
+
+
+def _holds_what_was_reported(group: Group, one: Standing) -> bool:
+    """Whether it holds the log of who led last as far as that is known."""
+    former = group.former
+    return former is not None and one.position >= (former.epoch or 0, former.end_offset or 0)
 
 
 def _no_one_led_after(

@@ -153,6 +153,14 @@ def test_a_leader_that_takes_its_role_back_begins_with_those_in_sync_that_promis
     assert (promoted.replica_id, promoted.in_sync) == (2, (1, 2))
 
 
+def test_a_promoted_replica_is_noted_as_seen_leading_by_its_own_answer() -> None:
+    """It may be gone before the next look; then others might have led after it, and beside a new disk no one led again."""
+    around = Surroundings(replace(ASKED_FOR, decided_id=1))
+    around.slaves = {one: replace(view, epoch=4) for one, view in around.slaves.items()}
+    carried_out(order.promote(around.promotion), around.carry_out)
+    assert around.requests[-1] == order.NoteLeader(around.promotion, _status(around.slaves[1]))
+
+
 @pytest.mark.parametrize(("flush_disk_type", "noted"), [("SYNC_FLUSH", 900), ("ASYNC_FLUSH", 1000)])
 def test_of_a_leaders_log_that_is_noted_which_a_power_cut_takes_only_where_messages_may_be_lost(
     flush_disk_type: str, noted: int

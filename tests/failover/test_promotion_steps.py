@@ -100,6 +100,18 @@ def test_no_one_starts_a_fenced_process_and_it_is_let_go_afterwards(
     assert not Replica.objects.get(group__cluster=cluster, broker_id=0).fenced
 
 
+def test_a_promoted_replica_is_noted_as_leading_without_another_look(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    lose(group)
+    failover = start(cluster, driver)
+    for step in operation_of(failover).steps.filter(
+        name__in=["failover_preflight", "failover_fence", "failover_promote"]
+    ):
+        STEPS[step.name](StepContext.of(step, driver))
+    assert GroupLeadership.objects.get(group__cluster=cluster).led_epoch == 3
+
+
 def test_a_switchover_holds_sends_until_the_candidate_is_level_and_demotes(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:

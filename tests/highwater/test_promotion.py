@@ -110,6 +110,15 @@ def test_who_led_last_and_lost_its_logs_end_counts_no_more_than_one_who_does_not
     assert not cleanness_of(group(former=LED_LAST), by_id(said(0, 700), said(1, 900)), 1).clean
 
 
+def test_where_who_led_last_lost_its_logs_end_whoever_holds_that_leads_once_every_replica_has_promised() -> None:
+    """Nothing that anyone waits for brings more back; what it was known to hold and no one holds is an operator's to give up."""
+    led_last = FormerLeader(replica_id=0, epoch=3, end_offset=1000)
+    decision = decide(group(2, 1, led_last), by_id(said(0, 700), said(1, 1000)), 1)
+    assert (decision.leader_id, decision.cleanness.clean) == (1, False)
+    assert decide(group(2, 1, led_last), by_id(said(0, 700), said(1, 999)), 1).leader_id is None
+    assert decide(group(3, 1, led_last), by_id(said(0, 700), said(1, 1000)), 1).leader_id is None
+
+
 def test_no_one_led_last_where_another_log_has_a_later_epoch_though_it_is_damaged() -> None:
     led_since = said(1, 500, end_offset=1200, log_epoch=4, log_may_be_incomplete=True, promotable=False)
     assert cleanness_of(group(2, 1, LED_LAST), by_id(said(0), said(1, 500, log_may_be_incomplete=True)), 0).clean

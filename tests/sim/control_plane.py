@@ -123,8 +123,8 @@ class ControlPlane:
         """Workers no longer die, and operators do what is right."""
         self._dying = 0.0
         self.failovers = 1.0
-        # Where memory was lost with the power, or a log is damaged, no promotion may be provably clean: an operator types the
-        # loss, of the best log.
+        # Where memory was lost with the power, a log is damaged, or a new disk has not caught up and so says nothing, no promotion
+        # may be provably clean: an operator types the loss, of the best log.
         self.unclean = 1.0 if may_lose else 0.0
         self._careful = True
 
@@ -254,9 +254,8 @@ class ControlPlane:
                 )
             noted: dict[str, Any] = {key: value for key, value in values.items() if key in _OF_VIEW}
             self._samples[number] = replace(before, **noted)
-        if leader_id is not None and row.leader_id == leader_id:
-            for key, value in leading_noted(reported[leader_id], now).items():
-                setattr(row, key, value)
+        if leader_id is not None:
+            self._note_leading(reported[leader_id])
         return GroupView(
             name=GROUP,
             in_sync_replicas=self.in_sync_replicas(),
@@ -268,6 +267,12 @@ class ControlPlane:
             led_epoch=row.led_epoch,
             led_to_offset=row.led_to_offset,
         )
+
+    def _note_leading(self, status: ReplicaStatus) -> None:
+        """If the row names it (sampling.leader_note)."""
+        if status.role == "master" and self.leadership.leader_id == status.replica_id:
+            for key, value in leading_noted(status, self._now()).items():
+                setattr(self.leadership, key, value)
 
     @property
     def promotes(self) -> bool:
@@ -405,10 +410,14 @@ class ControlPlane:
                 )
                 promote = Promote(ballot.fence, ballot.epoch, clean=row.clean, in_sync=in_sync)
                 return (yield from self.ask(replica_id, promote))
-            case order.NoteLeader(promotion):
+            case order.NoteLeader(promotion, status):
                 if promotion.ballot is not None and self.leadership.epoch == promotion.ballot.epoch:
                     self.leadership.leader_id = promotion.candidate_id
-            case order.LetGo() | order.NoteSendsStopped() | order.NoteGivenBack():
+                if status is not None:
+                    self._note_leading(status)
+            case order.NoteGivenBack(status):
+                self._note_leading(status)
+            case order.LetGo() | order.NoteSendsStopped():
                 pass  # what was stopped starts by itself here, and no one reads of it
         return None
 

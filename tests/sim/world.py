@@ -220,7 +220,8 @@ class World:
         self.network.heal()
         if self.promotions:
             memory_lost = not self.machines[0].settings.durable_counts
-            self.control_plane.heal(may_lose=memory_lost or any(machine.rot for machine in self.machines))
+            new_disk = bool(self.control_plane.replaced)
+            self.control_plane.heal(may_lose=memory_lost or new_disk or any(machine.rot for machine in self.machines))
         for machine in self.machines:
             machine.repair()
             loop.after(loop.random.random(), machine.start)

@@ -93,6 +93,14 @@ def leadership_raise(leadership: GroupLeadership, epoch: int, leader: Replica | 
     return won == 1
 
 
+def leader_note(leader: Replica, status: ReplicaStatus) -> None:
+    """Note what a leader says, if the group's row names it: this is how far its log went when it was last seen leading."""
+    if status.role == "master":
+        GroupLeadership.objects.filter(group=leader.group, leader=leader).update(
+            **leading_noted(status, timezone.now())
+        )
+
+
 def _write_group(
     group: BrokerGroup,
     answers: Mapping[Replica, Answer],
@@ -125,9 +133,7 @@ def _write_group(
         else:
             _write_silence(replica, answer.error, processes.get(replica))
     if leader is not None:
-        GroupLeadership.objects.filter(pk=leadership.pk, leader=leader).update(
-            **leading_noted(known[leader], timezone.now())
-        )
+        leader_note(leader, known[leader])
         _note_rejoined(group, known[leader].epoch, known)
 
 

@@ -138,17 +138,21 @@ class NoteSendsStopped:
 
 @dataclass(frozen=True, slots=True)
 class NoteGivenBack:
-    """Who led last leads again."""
+    """Who led last leads again, as it says."""
 
-    replica_id: int
-    epoch: int
+    status: ReplicaStatus
 
 
 @dataclass(frozen=True, slots=True)
 class NoteLeader:
-    """The candidate leads in the ballot's epoch: the group's row names it, unless that went on to a newer one."""
+    """The candidate leads in the ballot's epoch: the group's row names it, unless that went on to a newer one.
+
+    `status` is what it said when it was promoted, None when that was seen by a look. It is noted as who was seen leading: a leader
+    that is gone before the next look holds what it acknowledged all the same.
+    """
 
     promotion: Promotion
+    status: ReplicaStatus | None
 
 
 Request = (
@@ -251,6 +255,7 @@ def fence(promotion: Promotion) -> Order[None]:
 def promote(promotion: Promotion) -> Order[None]:
     """Have whom the promises decided for lead in the reserved epoch."""
     view: GroupView = yield Look()
+    leading: ReplicaStatus | None = None
     if not _is_done(promotion, view):
         candidate = _free_to_lead(promotion, view)
         if (
@@ -275,7 +280,8 @@ def promote(promotion: Promotion) -> Order[None]:
                     error=answer.error,
                 )
             )
-    yield NoteLeader(promotion)
+        leading = answer.status
+    yield NoteLeader(promotion, leading)
 
 
 def _decided(promotion: Promotion, view: GroupView) -> Order[Promotion]:
@@ -309,7 +315,7 @@ def _give_back_unless_candidate(promotion: Promotion) -> Order[None]:
         )
     yield LetGo()
     if answer.status is not None:
-        yield NoteGivenBack(former_id, answer.status.epoch)
+        yield NoteGivenBack(answer.status)
     raise StepFailed(_no_one_agreed(promotion.because), hint=_CONFIRM)
 
 

@@ -26,7 +26,13 @@ from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.order import TRY_AGAIN
 from controlplane.failover.promotion.verdict import GroupView
-from controlplane.failover.sampling import group_sample, hurried_timeouts_s, leadership_raise, rejoined_note
+from controlplane.failover.sampling import (
+    group_sample,
+    hurried_timeouts_s,
+    leader_note,
+    leadership_raise,
+    rejoined_note,
+)
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.words import listed
 from controlplane.provisioning.drivers.base import ProcessState
@@ -36,6 +42,7 @@ from controlplane.provisioning.processes import cluster_replicas, replica_daemon
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
 from highwater.promotion import Ballot
+from mqwire.bodies import ReplicaStatus
 
 # Sends are held for so long at most: the master takes them again by itself should no one go on.
 _FREEZE_MS = 10_000
@@ -312,11 +319,16 @@ class _Execution:
                     sends_stopped_note(failover)
                 else:
                     Failover.objects.filter(pk=failover.pk).update(writes_stopped_at=None)
-            case order.NoteGivenBack(replica_id, epoch):
-                words = say("Replica %(former_id)s leads again, in epoch %(epoch)s.", former_id=replica_id, epoch=epoch)
+            case order.NoteGivenBack(status):
+                leader_note(self._replica(status.replica_id), status)
+                words = say(
+                    "Replica %(former_id)s leads again, in epoch %(epoch)s.",
+                    former_id=status.replica_id,
+                    epoch=status.epoch,
+                )
                 timeline_add(failover, "given_back", words)
-            case order.NoteLeader(promotion):
-                self._note_leader(promotion)
+            case order.NoteLeader(promotion, status):
+                self._note_leader(promotion, status)
         return None
 
     @cached_property
@@ -420,15 +432,20 @@ class _Execution:
             ),
         )
 
-    def _note_leader(self, promotion: order.Promotion) -> None:
+    def _replica(self, replica_id: int) -> Replica:
+        return Replica.objects.get(
+            group__cluster=self._context.cluster, group__name=self._failover.group_name, broker_id=replica_id
+        )
+
+    def _note_leader(self, promotion: order.Promotion, status: ReplicaStatus | None) -> None:
         failover, candidate_id = self._failover, promotion.candidate_id
         assert promotion.ballot is not None, "it leads in its epoch"
-        leader = Replica.objects.get(
-            group__cluster=self._context.cluster, group__name=failover.group_name, broker_id=candidate_id
-        )
+        leader = self._replica(candidate_id)
         GroupLeadership.objects.filter(group=leader.group, epoch=promotion.ballot.epoch).update(
             leader=leader, updated_at=timezone.now()
         )
+        if status is not None:
+            leader_note(leader, status)
         timeline_add(
             failover,
             "promoted",

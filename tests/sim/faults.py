@@ -318,7 +318,7 @@ class Faults:
         return not self._world.control_plane.replaced
 
     def _rots(self) -> bool:
-        return any(machine.rot for machine in self._world.machines)
+        return any(machine.may_rot for machine in self._world.machines)
 
     def _read_rot(self, machine: Machine) -> None:
         rot = machine.rot

@@ -155,12 +155,19 @@ class Machine:
             whole = bytearray(written)
             whole[rot.physical_offset - rot.copy.physical_offset] = rot.is_now
             stored = self.disk.page_cache(path, begin, begin + len(whole))
+            if stored == written and self.disk.on_platter(path, begin, begin + len(whole)) == whole:
+                return None  # its process was killed before it had synced what it put right
             if stored != whole:
                 self._rot = rot = None
                 self.history.counts["rot put right"] += 1
                 if stored != written:
                     self.rot_truncated()
         return rot
+
+    @property
+    def may_rot(self) -> bool:
+        """Whether its disk has spoiled something, or will have again after a power cut."""
+        return self.rot is not None or self._rot is not None
 
     def rot_truncated(self) -> None:
         """The record that its disk had spoiled is gone, and what came after it, before another replica put it right."""

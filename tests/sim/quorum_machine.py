@@ -59,7 +59,7 @@ class QuorumMachine(Machine):
     @property
     def has_full_vote(self) -> bool:
         """Whether the disk is one that the group knows, and all that it was to sync is there, as it was written."""
-        return not self.blank and not self.in_doubt and self.rot is None
+        return not self.blank and not self.in_doubt and not self.may_rot
 
     def wants_restart(self, process: BrokerProcess) -> bool:
         if super().wants_restart(process) or process.follower.halted:

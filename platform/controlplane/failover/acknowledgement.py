@@ -13,6 +13,13 @@ _ON_DISK = say("A copy counts once it is on disk.")
 _IN_MEMORY = say("A copy counts before it is on disk, where it is half a second later.")
 
 
+def acknowledged_copies(group: GroupView, electorate: Electorate | None) -> int | None:
+    """Return how many replicas certainly hold a message once it is acknowledged; None where the voters are not known."""
+    if not group.elects or group.elections_in_doubt:
+        return max(1, group.in_sync_replicas)
+    return electorate.majority if electorate is not None and electorate.voters else None
+
+
 def acknowledgement_words(group: GroupView, electorate: Electorate | None, flush_disk_type: str) -> str:
     """Return what it means now: while the mode is being changed, what the weaker of the two promises."""
     if group.elects and not group.elections_in_doubt:

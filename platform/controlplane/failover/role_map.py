@@ -6,7 +6,7 @@ from datetime import datetime
 from django.utils import timezone
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Replica
-from controlplane.failover.acknowledgement import acknowledgement_words
+from controlplane.failover.acknowledgement import acknowledged_copies, acknowledgement_words
 from controlplane.failover.membership.verdict import Electorate, electorate_of, verdict_of
 from controlplane.failover.models import GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.safety import promotion_refusal
@@ -47,7 +47,7 @@ class ReplicaRow:
 @dataclass(frozen=True, slots=True)
 class GroupRow:
     """A broker group of the role map, with the verdict on it. `electorate` is of a group that elects its leader;
-    `acknowledgement` says what SEND_OK means.
+    `acknowledgement` says what SEND_OK means, `copies` how many replicas hold the message then; None while that is not known.
     """
 
     name: str
@@ -58,6 +58,7 @@ class GroupRow:
     sampled_at: datetime | None
     electorate: Electorate | None = None
     acknowledgement: str = ""
+    copies: int | None = None
 
     @property
     def state(self) -> str:
@@ -84,7 +85,17 @@ def group_row(group: BrokerGroup) -> GroupRow:
     sampled = [replica.sampled_at for replica in view.replicas if replica.sampled_at is not None]
     epoch = None if leadership is None or leadership.epoch == 0 else leadership.epoch
     words = acknowledgement_words(view, electorate, group.cluster.flush_disk_type)
-    return GroupRow(group.name, epoch, verdict.master_id, verdict, rows, min(sampled, default=None), electorate, words)
+    return GroupRow(
+        name=group.name,
+        epoch=epoch,
+        master_id=verdict.master_id,
+        verdict=verdict,
+        replicas=rows,
+        sampled_at=min(sampled, default=None),
+        electorate=electorate,
+        acknowledgement=words,
+        copies=acknowledged_copies(view, electorate),
+    )
 
 
 def _replica_row(

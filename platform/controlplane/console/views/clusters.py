@@ -36,7 +36,7 @@ from controlplane.console.views.failover import roles_context
 from controlplane.console.views.figures import curves_context, live_of
 from controlplane.failover.acknowledgement import acknowledgement_words
 from controlplane.failover.promotion.verdict import GroupView
-from controlplane.failover.role_map import GroupRow
+from controlplane.failover.role_map import GroupRow, group_row
 from controlplane.insight.figures import figures_latest
 from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant
@@ -150,7 +150,8 @@ def cluster_ca(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpRes
 @tenant_page("cluster.view")
 def cluster_health(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
     """Return the health sentence alone; the overview asks for it every ten seconds."""
-    context = {"health": health_words(cluster_get(tenant, cluster))}
+    found = cluster_get(tenant, cluster)
+    context = {"health": health_words(found), "alone": _alone(found)}
     return render(request, "console/parts/health.html", context)
 
 
@@ -171,6 +172,7 @@ def _overview(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
     return {
         **cluster_context(request, cluster),
         "health": health_words(cluster),
+        "alone": _alone(cluster),
         "live": live_of(cluster),
         **curves_context(request, cluster),
         "operation": None if settled else operation,
@@ -180,6 +182,14 @@ def _overview(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
         **roles,
         "curl": act_of("GET", f"{cluster.path}figures/"),
     }
+
+
+def _alone(cluster: Cluster) -> GroupRow | None:
+    """The one group of a cluster of one broker, which has no role map, to be drawn beside its health."""
+    groups = cluster.broker_groups.all()
+    if cluster.mode != ClusterMode.SINGLE or not cluster.is_running or len(groups) != 1:
+        return None
+    return group_row(groups[0]) if len(groups[0].replicas.all()) == 1 else None
 
 
 def _acknowledgement(cluster: Cluster) -> str:

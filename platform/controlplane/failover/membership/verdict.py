@@ -23,7 +23,7 @@ from controlplane.failover.words import replica_names
 
 # An election takes a second or three: only one that takes longer is worth its reasons.
 _LONG_ELECTION = timedelta(seconds=10)
-_LAST_MOMENT_BYTES = 1024 * 1024
+LAST_MOMENT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def keeps_up(replica: ReplicaView) -> bool:
     confirmed, which under load the slower of two followers hardly ever does.
     """
     return replica.answers and (
-        replica.in_sync is True or (replica.gap_bytes is not None and replica.gap_bytes <= _LAST_MOMENT_BYTES)
+        replica.in_sync is True or (replica.gap_bytes is not None and replica.gap_bytes <= LAST_MOMENT_BYTES)
     )
 
 

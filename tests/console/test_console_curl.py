@@ -250,7 +250,7 @@ FORMS = [
         {"failover_policy": "automatic_when_lossless"},
         {"failover_policy": "automatic_when_lossless"},
     ),
-    Typed("cluster_settings.html curl-grow", "clusters/orders/settings/grow/", {"by": "replica"}, {"by": "replica"}),
+    Typed("cluster_settings.html curl-grow", "clusters/orders/settings/grow/", {"by": "group"}, {"by": "group"}),
     Typed(
         "cluster_settings.html curl-labels",
         "clusters/orders/settings/labels/",

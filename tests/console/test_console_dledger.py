@@ -83,7 +83,6 @@ def test_the_overview_shows_leader_votes_and_changes_in_place_of_a_promotion(
         "Transfer leadership",
         "Preferred leader",
         "Replace a replica",
-        "Number of replicas",
         "Elected by each group",
     ):
         assert words in page
@@ -198,7 +197,7 @@ def test_an_election_is_in_the_history_with_how_it_was_measured(
 
 def test_the_mode_is_chosen_previewed_and_changed(world: World, group: ScriptedQuorum) -> None:
     client = world.client(world.alice)
-    assert "Change mode or replicas" in client.get(f"{PATH}settings/").content.decode()
+    assert "Change the mode" in client.get(f"{PATH}settings/").content.decode()
     chosen = client.get(f"{PATH}settings/mode/").content.decode()
     assert ('value="async"' in chosen, 'value="sync"' in chosen, 'value="dledger"' in chosen) == (True, True, False)
     preview = client.get(f"{PATH}settings/mode/?mode=async").content.decode()

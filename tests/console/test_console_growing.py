@@ -52,13 +52,12 @@ def test_a_policy_that_does_not_exist_is_refused_beside_the_field(world: World, 
     assert cluster.failover_policy == "manual"
 
 
-@pytest.mark.parametrize(("by", "replicas"), [("group", [2, 2]), ("replica", [3])])
-def test_growing_goes_on_to_its_progress(world: World, cluster: Cluster, by: str, replicas: list[int]) -> None:
+def test_growing_goes_on_to_its_progress(world: World, cluster: Cluster) -> None:
     client = world.client(world.alice)
-    response = client.post(f"{PATH}settings/grow/", {"by": by})
+    response = client.post(f"{PATH}settings/grow/", {"by": "group"})
     operation = Operation.objects.get(cluster=cluster, type="cluster.grow")
     assert response.headers["Location"] == f"/t/acme/operations/{operation.pk}/"
-    assert [group.replicas.count() for group in cluster.broker_groups.order_by("name")] == replicas
+    assert [group.replicas.count() for group in cluster.broker_groups.order_by("name")] == [2, 2]
     assert "This cluster is growing." in client.get(PATH).content.decode()
 
 
@@ -71,13 +70,18 @@ def test_while_it_grows_it_does_not_grow_again(world: World, cluster: Cluster) -
     assert cluster.broker_groups.count() == 2
 
 
-def test_what_a_cluster_has_the_most_of_is_not_offered(world: World) -> None:
-    make_replicated(world.tenant, "full", "sync", replicas=3)
-    page = world.client(world.alice).get("/t/acme/clusters/full/settings/").content.decode()
-    assert "A broker group" in page
-    assert "A replica of every group" not in page
-    response = world.client(world.alice).post("/t/acme/clusters/full/settings/grow/", {"by": "replica"})
+def test_replicas_are_not_added_where_groups_are(world: World, cluster: Cluster) -> None:
+    page = world.client(world.alice).get(f"{PATH}settings/").content.decode()
+    assert ("Add a broker group" in page, page.count("Change mode or replicas")) == (True, 1)
+    response = world.client(world.alice).post(f"{PATH}settings/grow/", {"by": "replica"})
     assert response.status_code == 422
+
+
+def test_the_replicas_of_a_group_that_elects_are_counted_in_the_settings_alone(world: World) -> None:
+    make_replicated(world.tenant, "trio", "dledger", replicas=3)
+    client = world.client(world.alice)
+    assert "/groups/broker-a/resize/" in client.get("/t/acme/clusters/trio/settings/").content.decode()
+    assert "/groups/broker-a/resize/" not in client.get("/t/acme/clusters/trio/").content.decode()
 
 
 def test_a_single_master_neither_grows_nor_promotes(world: World) -> None:
@@ -106,8 +110,7 @@ def test_the_settings_and_the_progress_of_growing_look_right(
     log_in(world.alice)
     page.goto(f"{live_server.url}{PATH}settings/")
     look_at(page, "cluster settings replicated")
-    page.get_by_label("A replica of every group").check()
-    page.get_by_role("button", name="Grow cluster").click()
+    page.get_by_role("button", name="Add a broker group").click()
     expect(page.locator("#progress")).to_have_attribute("data-state", "in_progress")
     operation = Operation.objects.get(cluster=cluster, type="cluster.grow")
     steps = OperationStep.objects.filter(operation=operation)
@@ -117,4 +120,4 @@ def test_the_settings_and_the_progress_of_growing_look_right(
         message="Replica 2 of broker-a is not in sync with its master yet: 73400320 bytes behind.",
     )
     page.reload()
-    look_at(page, "growing by a replica")
+    look_at(page, "growing by a group")

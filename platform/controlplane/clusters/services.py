@@ -188,16 +188,9 @@ class Growth(StrEnum):
     REPLICA = "replica"
 
 
-def cluster_growths(cluster: Cluster) -> list[Growth]:
-    """Return what this cluster may grow by now, as far as its mode and its size say."""
-    groups = list(cluster.broker_groups.all())
-    replicas = max((len(group.replicas.all()) for group in groups), default=0)
-    possible = {
-        Growth.GROUP: cluster.mode != ClusterMode.SINGLE and len(groups) < GROUPS_MAX,
-        # A group that elects its leader grows by two voters, one at a time: an operation of the group.
-        Growth.REPLICA: cluster.is_replicated and not cluster.elects_leaders and replicas < REPLICAS_MAX,
-    }
-    return [growth for growth, is_possible in possible.items() if is_possible]
+def may_add_group(cluster: Cluster) -> bool:
+    """Whether this cluster may get one more broker group, as far as its mode and its size say."""
+    return cluster.mode != ClusterMode.SINGLE and len(cluster.broker_groups.all()) < GROUPS_MAX
 
 
 def cluster_grow(*, actor: Actor, cluster: Cluster, by: str = Growth.GROUP) -> Operation:

@@ -315,31 +315,12 @@ class PolicyForm(forms.Form):
     failover_policy = forms.ChoiceField(label=say("Who promotes a slave?"), widget=forms.RadioSelect, choices=_POLICIES)
 
 
-_GROWTHS = {
-    Growth.GROUP: Choice(
-        say("A broker group"),
-        say("More capacity. Each topic’s queues are spread to it while the other groups keep serving."),
-    ),
-    Growth.REPLICA: Choice(
-        say("A replica of every group"),
-        say("One more slave each. It copies its master’s log while the master keeps serving."),
-    ),
-}
-
-
 class GrowForm(forms.Form):
-    """What a cluster grows by: offered is what its mode and size allow."""
+    """One more broker group. Replicas are added and removed where the mode is changed, and there alone."""
 
-    by = forms.ChoiceField(label=say("Add"), widget=forms.RadioSelect)
-
-    def __init__(self, *args: object, growths: Sequence[Growth], **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
-        self.fields["by"] = forms.ChoiceField(
-            label=say("Add"),
-            widget=forms.RadioSelect,
-            initial=growths[0] if growths else None,
-            choices=[(growth.value, _GROWTHS[growth]) for growth in growths],
-        )
+    by = forms.ChoiceField(
+        widget=forms.HiddenInput, initial=Growth.GROUP, choices=[(Growth.GROUP, say("A broker group"))]
+    )
 
 
 class TypedLossForm(forms.Form):

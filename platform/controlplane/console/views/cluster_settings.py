@@ -10,7 +10,7 @@ from controlplane.clusters.labels import labels_text
 from controlplane.clusters.lifecycle import cluster_delete, has_run
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.selectors import cluster_get
-from controlplane.clusters.services import cluster_grow, cluster_growths, cluster_update
+from controlplane.clusters.services import cluster_grow, cluster_update, may_add_group
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
@@ -98,9 +98,9 @@ def cluster_policy(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
 @require_POST
 @tenant_page("cluster.grow")
 def cluster_grow_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
-    """Add a broker group or a replica of every group, then show the progress."""
+    """Add a broker group, then show the progress."""
     found = cluster_get(tenant, cluster)
-    form = GrowForm(request.POST, growths=cluster_growths(found))
+    form = GrowForm(request.POST)
     if wants_code(request):
         return code_answer(_grow_curl(found, form))
     if form.is_valid():
@@ -125,11 +125,10 @@ def settings_render(
     labels_form: Form | None = None,
 ) -> HttpResponse:
     """Return the page with all its forms; the one that was posted and refused in place of its empty one."""
-    growths = cluster_growths(cluster)
     forms = (delete_form, policy_form, grow_form, name_form, suspend_form, labels_form)
     posted = next((form for form in forms if form is not None), None)
     policy_form = policy_form or PolicyForm(initial={"failover_policy": cluster.failover_policy})
-    grow_form = grow_form or GrowForm(growths=growths)
+    grow_form = grow_form or GrowForm()
     suspend_form = suspend_form or SuspendForm()
     labels_form = labels_form or LabelsForm(initial={"labels": labels_text(cluster.labels)})
     name_form = name_form or ClusterNameForm(initial={"name": cluster.name})
@@ -144,8 +143,8 @@ def settings_render(
         "curl_labels": _labels_curl(cluster, labels_form),
         "can_suspend": cluster.is_running and actor_can(request.user, "cluster.suspend", cluster.tenant),
         "undo_hours": f"{settings.HIGHWATER_DELETE_UNDO_HOURS:g}" if has_run(cluster) else "0",
-        "growths": growths,
-        "group_count": cluster.broker_groups.count(),
+        "may_add_group": may_add_group(cluster),
+        "groups": list(cluster.broker_groups.order_by("name")),
         "replica_count": max((group.replicas.count() for group in cluster.broker_groups.all()), default=0),
         "topic_count": cluster.topics.count(),
         "curl_name": act_of("PATCH", cluster.path, {"name": str(name_form["name"].value() or "")}),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.bench.load import ResponseCounter
 from tests.bench.programs import failures_in, median, rates_in
+from tests.bench.promotion import Round, first_accepted_s, table
 from tests.bench.report import Report
 from tests.daemons import REPOSITORY, daemon_environment
 
@@ -93,3 +94,13 @@ def test_the_measurement_of_the_hot_path_runs() -> None:
     assert done.returncode == 0, done.stderr
     assert "batch of 32 x 128 B" in done.stdout
     assert "pull of 32 x 128 B" in done.stdout
+
+
+def test_a_promotion_is_measured_from_the_click_to_the_first_write_after_it() -> None:
+    assert first_accepted_s([9.9, 12.5, 12.1], click_s=10.0) == pytest.approx(2.1)
+    assert first_accepted_s([9.9], click_s=10.0) is None
+    rounds = [Round("idle", 3, 0.5, 2.0), Round("idle", 4, 0.7, 3.0), Round("busy", 4, 0.7, None)]
+    assert table(rounds).splitlines()[-2:] == [
+        "| idle, median of 2 | 3.50 | 0.60 | 2.50 |",
+        "| busy, median of 1 | 4.00 | 0.70 | none |",
+    ]

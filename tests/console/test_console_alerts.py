@@ -12,6 +12,7 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.alerts.channels import channel_create, channel_list
 from controlplane.alerts.messages import payload_of
 from controlplane.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence, AlertState
+from controlplane.billing.models import Budget
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt
 from tests.console.browser import LogIn, look_at
@@ -230,3 +231,10 @@ def test_the_pages_of_alerts_look_right(page: Page, live_server: LiveServer, wor
     ):
         page.goto(live_server.url + path)
         look_at(page, name)
+
+
+def test_the_budget_is_among_the_rules_with_its_thresholds(world: World) -> None:
+    client = world.client(world.alice)
+    assert "No budget is set." in client.get(world.cluster_path("alerts/")).content.decode()
+    Budget.objects.create(tenant=world.tenant, amount=100, currency="EUR")
+    assert "50 %, 80 %, 100 %" in client.get(world.cluster_path("alerts/")).content.decode()

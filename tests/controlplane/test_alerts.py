@@ -232,6 +232,18 @@ def fired_lag(cluster: Cluster, now: datetime) -> Alert:
     return Alert.objects.get(kind="lag_seconds")
 
 
+@pytest.mark.parametrize(("topics", "state"), [(["shipments"], "resolved"), (["payments"], "firing"), (None, "firing")])
+def test_an_alert_ends_once_the_brokers_know_its_topic_no_more(
+    world: World, topics: list[str] | None, state: str
+) -> None:
+    now = timezone.now()
+    fired_lag(world.cluster, now)
+    known_at = now + timedelta(seconds=310)
+    ClusterGroups.objects.create(cluster=world.cluster, names=["billing"], topics=topics, sampled_at=known_at)
+    alerts_evaluate(now + timedelta(seconds=315))
+    assert Alert.objects.get(kind="lag_seconds").state == state
+
+
 def topic_deleted(cluster: Cluster, name: str, at: datetime) -> None:
     path = Topic(cluster=cluster, name=name).path
     audit_event_record(actor=SYSTEM, action="topic.delete", resource=path, tenant_id=cluster.tenant_id)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 from django.utils import timezone
 
-from controlplane.clusters.models import Replica
+from controlplane.clusters.models import Cluster, Replica
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight import figures as insight_figures
 from controlplane.insight.figures import (
@@ -148,7 +148,7 @@ def test_a_sample_has_the_answer_time_of_the_leaders_and_the_largest_gap_of_a_fo
 
 
 class GroupsTwin:
-    """A cluster whose brokers know two groups."""
+    """A cluster whose brokers know two groups and a topic."""
 
     asked = 0
 
@@ -156,15 +156,31 @@ class GroupsTwin:
         self.asked += 1
         return ("billing", "shipping")
 
+    def topic_list(self, *, cluster: str) -> tuple[str, ...]:
+        return ("payments",)
+
+
+def sample(cluster: Cluster, admin: GroupsTwin, *away: str, all_lead: bool = True) -> None:
+    found = Figures(groups_away=list(away))
+    insight_figures._groups_sample(cluster, admin, found, all_lead=all_lead)  # type: ignore[arg-type]  # a twin
+
 
 def test_the_groups_that_brokers_know_are_asked_for_once_a_minute_where_one_is_away(world: World) -> None:
     admin = GroupsTwin()
-    insight_figures._groups_sample(world.cluster, admin, Figures(groups_away=[]))  # type: ignore[arg-type]  # a twin
+    sample(world.cluster, admin)
     assert admin.asked == 0
     for _ in range(2):
-        insight_figures._groups_sample(world.cluster, admin, Figures(groups_away=["gone"]))  # type: ignore[arg-type]  # a twin
+        sample(world.cluster, admin, "gone")
     assert admin.asked == 1
     assert ClusterGroups.objects.get(cluster=world.cluster).names == ["billing", "shipping"]
+
+
+@pytest.mark.parametrize(("all_lead", "topics"), [(True, ["payments"]), (False, None)])
+def test_topics_are_known_while_every_group_has_its_leader(
+    world: World, all_lead: bool, topics: list[str] | None
+) -> None:
+    sample(world.cluster, GroupsTwin(), "gone", all_lead=all_lead)
+    assert ClusterGroups.objects.get(cluster=world.cluster).topics == topics
 
 
 @pytest.mark.parametrize("leaders", [[], [leader()]])

@@ -7,11 +7,13 @@ import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import yaml
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
+from controlplane.clusters.models import Health, NameServer, Replica
 from controlplane.insight.models import ClusterFigures
 from controlplane.insight.prometheus import METRICS
 from deploy.local.layout import REPOSITORY
@@ -49,6 +51,17 @@ def test_connections_the_answer_time_and_the_largest_gap_are_reported(world: Wor
     assert found["highwater_cluster_replica_gap_bytes", ("orders",)] == 4096
 
 
+def test_daemons_are_counted_and_those_that_are_down(world: World, api: Callable[..., Json]) -> None:
+    cluster = world.cluster
+    answered = {"health": Health.HEALTHY, "sampled_at": timezone.now()}
+    NameServer.objects.filter(cluster=cluster).update(**answered)
+    Replica.objects.filter(group__cluster=cluster).update(**answered | {"health": Health.DOWN})
+    servers, brokers = cluster.name_servers.count(), Replica.objects.filter(group__cluster=cluster).count()
+    found = scraped(api(world.bob))
+    assert found["highwater_cluster_daemons", ("orders",)] == servers + brokers
+    assert found["highwater_cluster_daemons_down", ("orders",)] == brokers > 0
+
+
 def test_what_is_not_known_has_no_sample(world: World, api: Callable[..., Json]) -> None:
     ClusterFigures.objects.create(cluster=world.cluster, sampled_at=timezone.now(), in_per_second=4.5)
     lag_window(world.cluster, timezone.now() - timedelta(minutes=5), lag=12, lag_ms=None)
@@ -56,6 +69,7 @@ def test_what_is_not_known_has_no_sample(world: World, api: Callable[..., Json])
     assert ("highwater_cluster_disk_used_ratio", ("orders",)) not in found
     assert ("highwater_cluster_answer_seconds", ("orders",)) not in found
     assert ("highwater_cluster_healthy", ("orders",)) not in found
+    assert ("highwater_cluster_daemons_down", ("orders",)) not in found
     assert ("highwater_consumer_lag_seconds", ("orders", "billing", "payments")) not in found
 
 
@@ -71,12 +85,31 @@ def test_a_token_that_may_only_read_is_enough(
     assert scraped(api(token=token(role="viewer", scopes=("read",)))) is not None
 
 
-def test_the_dashboard_asks_only_for_metrics_that_exist() -> None:
-    dashboard = json.loads((REPOSITORY / "web" / "static" / "grafana" / "highwater.json").read_text("utf-8"))
+def _dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (REPOSITORY / "web" / "static" / "grafana" / "highwater.json").read_text("utf-8")
+    )
+    return found
+
+
+def test_the_dashboard_asks_only_for_metrics_and_labels_that_exist() -> None:
+    dashboard = _dashboard()
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    assert asked
+    asked += [variable["query"]["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
     for expression in asked:
-        assert any(name in expression for name in METRICS), expression
+        names = re.findall(r"highwater_\w+", expression)
+        labels = {"cluster", *(label for name in names for label in METRICS[name][1])}
+        (used,) = re.findall(r"by \(([^)]*)\)", expression) or [""]
+        assert names, expression
+        assert {label.strip() for label in used.split(",") if label} <= labels, expression
+
+
+def test_each_panel_of_the_dashboard_has_its_own_id_a_place_and_the_chosen_source() -> None:
+    panels = _dashboard()["panels"]
+    places = [tuple(panel["gridPos"][side] for side in "xywh") for panel in panels]
+    assert len({panel["id"] for panel in panels}) == len(set(places)) == len(panels)
+    assert all(x + width <= 24 for x, _, width, _ in places)
+    assert {panel["datasource"]["uid"] for panel in panels} == {"${source}"}
 
 
 def test_the_page_of_channels_has_the_configuration_that_scrapes_this_tenant(

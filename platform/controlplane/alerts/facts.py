@@ -8,6 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
+from typing import Literal
 
 from django.db import connection
 from django.db.models import Exists, F, OuterRef, Window
@@ -49,12 +50,12 @@ def groups_gone(open_alerts: Iterable[OpenAlert]) -> set[Key]:
         for alert in open_alerts
         if alert.key.kind in (*_LAG_KINDS, "no_consumers")
     }
-    gone = _groups_gone(set(groups.values()))
+    gone = _not_known("names", set(groups.values()))
     return {alert.key for alert, group in groups.items() if gone.get(group, alert.since) > alert.since}
 
 
 def topics_gone(now: datetime, open_alerts: Iterable[OpenAlert]) -> set[Key]:
-    """Return which open alerts are about the lag on a topic that was deleted since the alert began."""
+    """Return which open alerts are about the lag on a topic that was deleted since the alert began, here or by others."""
     topics = {
         alert: (alert.key.cluster_id, alert.key.subject.partition(" on ")[2])
         for alert in open_alerts
@@ -65,6 +66,14 @@ def topics_gone(now: datetime, open_alerts: Iterable[OpenAlert]) -> set[Key]:
 
 
 def _topics_gone(now: datetime, topics: Collection[tuple[uuid.UUID, str]]) -> dict[tuple[uuid.UUID, str], datetime]:
+    """Return those of the topics that were deleted here, or that their brokers do not know, with since when that is certain."""
+    found = _not_known("topics", topics)
+    for topic, at in _topics_deleted(now, topics).items():
+        found[topic] = max(at, found.get(topic, at))
+    return found
+
+
+def _topics_deleted(now: datetime, topics: Collection[tuple[uuid.UUID, str]]) -> dict[tuple[uuid.UUID, str], datetime]:
     """Return those of the topics that were deleted within a day and not made again, with when. Older alerts are forgotten."""
     if not topics:
         return {}
@@ -89,18 +98,21 @@ def _topics_gone(now: datetime, topics: Collection[tuple[uuid.UUID, str]]) -> di
     return found
 
 
-def _groups_gone(groups: Collection[tuple[uuid.UUID, str]]) -> dict[tuple[uuid.UUID, str], datetime]:
-    """Return those of the groups that their brokers do not know, with when these reported it."""
-    if not groups:
+def _not_known(
+    column: Literal["names", "topics"], asked: Collection[tuple[uuid.UUID, str]]
+) -> dict[tuple[uuid.UUID, str], datetime]:
+    """Return those of the groups (`names`) or `topics` that their brokers do not know, with when these reported it."""
+    if not asked:
         return {}
-    clusters, names = zip(*groups, strict=True)
+    clusters, names = zip(*asked, strict=True)
     with connection.cursor() as cursor:
         cursor.execute(
             "select asked.cluster_id, asked.name, known.sampled_at"
             " from unnest(%s::uuid[], %s::text[]) as asked(cluster_id, name)"
             " join insight_cluster_groups known using (cluster_id)"
-            " where not known.names ? asked.name",
-            [list(clusters), list(names)],
+            # Of what is null nothing is said.
+            " where not (case %s when 'topics' then known.topics else known.names end) ? asked.name",
+            [list(clusters), list(names), column],
         )
         return {(cluster_id, name): sampled_at for cluster_id, name, sampled_at in cursor.fetchall()}
 
@@ -234,7 +246,7 @@ def _lag(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:
     news = recent.filter(LAG_IS_NEWS).filter(~Exists(newer)).annotate(place=worst).filter(place__lte=_NEWS_MAX)
     yielded: set[int] = set()
     wrong = list(news)
-    gone = _groups_gone({(window.cluster_id, window.consumer_group) for window in wrong})
+    gone = _not_known("names", {(window.cluster_id, window.consumer_group) for window in wrong})
     no_topic = _topics_gone(now, {(window.cluster_id, window.topic) for window in wrong})
     for window in wrong:
         # Windows from before its deletion are news for a while.

@@ -103,7 +103,7 @@ def cluster_figures_sample(cluster_id: uuid.UUID) -> bool:
                 found = replace(
                     found, answer_ms=_answer_ms(admin, addresses), replica_gap_bytes=_replica_gap_bytes(cluster)
                 )
-            _groups_sample(cluster, admin, found)
+            _groups_sample(cluster, admin, found, all_lead=len(leaders) == cluster.broker_groups.count())
     except ApplicationError as error:
         _log.info("no figures", cluster=str(cluster), error=error.message)
         return False
@@ -134,15 +134,20 @@ def _replica_gap_bytes(cluster: Cluster) -> int | None:
     return found
 
 
-def _groups_sample(cluster: Cluster, admin: Admin, found: Figures) -> None:
-    """Once a minute, where something is said of a consumer group: write down which groups the brokers know."""
+def _groups_sample(cluster: Cluster, admin: Admin, found: Figures, *, all_lead: bool) -> None:
+    """Once a minute, where something is said of a consumer group: write down which groups and topics the brokers know. A topic
+    of a leader that is away is not missed.
+    """
     now = timezone.now()
     if ClusterGroups.objects.filter(cluster=cluster, sampled_at__gt=now - _GROUPS_EVERY).exists():
         return
     news = LagWindow.objects.filter(LAG_IS_NEWS, cluster=cluster, queue_id=-1, window_start__gt=now - _NEWS_WITHIN)
     if found.groups_away or news.exists():
         names = list(admin.group_list(cluster=cluster.slug))
-        ClusterGroups.objects.update_or_create(cluster=cluster, defaults={"names": names, "sampled_at": now})
+        topics = list(admin.topic_list(cluster=cluster.slug)) if all_lead else None
+        ClusterGroups.objects.update_or_create(
+            cluster=cluster, defaults={"names": names, "topics": topics, "sampled_at": now}
+        )
 
 
 def figures_latest(clusters: Iterable[Cluster]) -> dict[uuid.UUID, ClusterFigures]:

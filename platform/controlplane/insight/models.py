@@ -192,10 +192,11 @@ class ClusterFigures(models.Model):
 
 
 class ClusterGroups(models.Model):
-    """Which consumer groups a cluster's brokers knew at one moment. Of clusters of whose groups nothing is said, it is old."""
+    """What groups and topics a cluster's brokers knew at one moment. Of clusters of whose groups nothing is said, it is old."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, primary_key=True, related_name="group_names")
     names = models.JSONField()
+    topics = models.JSONField(null=True, help_text="null: not known, a leader was away")
     sampled_at = models.DateTimeField()
 
     class Meta:

@@ -22,6 +22,8 @@ _HEALTH: dict[str, int] = {Health.HEALTHY: 1, Health.DOWN: 0}
 # name -> (what it says, its labels after `cluster`). Each is a gauge: rates are averages over the last minute.
 METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "highwater_cluster_healthy": ("1 when every daemon of the cluster answers, 0 when one does not.", ()),
+    "highwater_cluster_daemons": ("Name servers and brokers that the cluster has.", ()),
+    "highwater_cluster_daemons_down": ("Those of them that do not answer, at the last look.", ()),
     "highwater_cluster_in_messages_per_second": ("Messages sent to the cluster, over the last minute.", ()),
     "highwater_cluster_out_messages_per_second": ("Messages taken from the cluster, over the last minute.", ()),
     "highwater_cluster_backlog_messages": ("Messages not consumed yet, over all groups.", ()),
@@ -64,6 +66,7 @@ class _Clusters(Collector):
         figures = figures_latest(self._clusters)
         for cluster in self._clusters:
             yield "highwater_cluster_healthy", [cluster.slug], _HEALTH.get(cluster_health(cluster).status)
+            yield from _daemons(cluster)
             if (now := figures.get(cluster.pk)) is not None:
                 of_cluster = {
                     "in_messages_per_second": now.in_per_second,
@@ -79,6 +82,17 @@ class _Clusters(Collector):
                     yield f"highwater_cluster_{name}", [cluster.slug], value
             yield from _replicas(cluster)
             yield from _lag(cluster)
+
+
+def _daemons(cluster: Cluster) -> Iterator[tuple[str, list[str], float | None]]:
+    daemons = [
+        *cluster.name_servers.all(),
+        *(one for group in cluster.broker_groups.all() for one in group.replicas.all()),
+    ]
+    known = cluster_health(cluster).status in _HEALTH
+    yield "highwater_cluster_daemons", [cluster.slug], len(daemons)
+    down = sum(daemon.health == Health.DOWN for daemon in daemons)
+    yield "highwater_cluster_daemons_down", [cluster.slug], down if known else None
 
 
 def _replicas(cluster: Cluster) -> Iterator[tuple[str, list[str], float | None]]:

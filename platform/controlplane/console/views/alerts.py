@@ -26,6 +26,8 @@ from controlplane.alerts.selectors import (
 )
 from controlplane.alerts.services import alert_acknowledge, rule_reset, rule_set, silence_create, silence_end
 from controlplane.alerts.words import amount, sentence
+from controlplane.billing.budgets import budget_get
+from controlplane.billing.money import THRESHOLDS_PERCENT
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.selectors import cluster_get, cluster_list
 from controlplane.common.errors import ApplicationError
@@ -196,6 +198,9 @@ def cluster_alerts(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Htt
         "firing": _rows(tenant, firing),
         "rules": [RuleRow(rule) for rule in rules_of(found)],
         "can_manage": actor_can(request.user, "alert.manage", tenant),
+        "has_budget": budget_get(tenant) is not None,
+        "budget_percents": THRESHOLDS_PERCENT,
+        "can_budget": actor_can(request.user, "budget.manage", tenant),
         "curl": act_of("GET", f"{found.path}alert-rules/"),
     }
     return tenant_render(request, tenant, "console/cluster_alerts.html", context, section="clusters", page="alerts")

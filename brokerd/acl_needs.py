@@ -135,6 +135,7 @@ NEEDS: Final[Mapping[int, Needs | Level]] = {
     # Asking a member of one's own group; whose message a member may be given, its processor checks.
     Code.GET_CONSUMER_RUNNING_INFO: _group("consumerGroup"),
     Code.CONSUME_MESSAGE_DIRECTLY: _group("consumerGroup"),
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _all(_group("group"), _topic("topic", _SUB)),
     Code.QUERY_CONSUME_TIME_SPAN: _all(_group("group"), _topic("topic", _SUB)),
     # A tenant's administration: its topics, groups, offsets and messages, and looks at what carries them.
     Code.UPDATE_AND_CREATE_TOPIC: Level.ADMIN,

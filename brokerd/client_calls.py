@@ -7,12 +7,14 @@ on. In memory only; the clock is passed in. Source: Broker2Client.callClient, wh
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mqwire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from brokerd.client_channel import Peer
     from mqwire.command import RemotingCommand
 
@@ -34,6 +36,16 @@ class _Call:
     requester: Peer
     request: RemotingCommand
     deadline_s: float
+    gathering: _Gathering | None = None
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """One request that several clients answer. Who fails to is left out."""
+
+    waits_for: int
+    combine: Callable[[Mapping[str, RemotingCommand]], bytes]
+    answers: dict[str, RemotingCommand] = field(default_factory=dict)
 
 
 class ClientCalls:
@@ -74,11 +86,33 @@ class ClientCalls:
         self._opaques.setdefault(client.id, set()).add(command.opaque)
         client.send(command)
 
+    def call_each(
+        self,
+        clients: Mapping[str, tuple[Peer, RemotingCommand]],
+        *,
+        requester: Peer,
+        request: RemotingCommand,
+        combine: Callable[[Mapping[str, RemotingCommand]], bytes],
+        now_s: float,
+    ) -> None:
+        """Send each client, by its id, its command; once all have answered or can't any more, `combine` makes the body of the
+        requester's answer of the answers that came. Ask `refusal` of each first.
+        """
+        gathering = _Gathering(len(clients), combine)
+        for client_id, (client, command) in clients.items():
+            call = _Call(client_id, requester, request, now_s + CALL_TIMEOUT_S, gathering)
+            self._calls[client.id, command.opaque] = call
+            self._opaques.setdefault(client.id, set()).add(command.opaque)
+            client.send(command)
+
     def answered(self, client: Peer, answer: RemotingCommand) -> None:
         """A client answered something: relay it if someone waits for it."""
         call = self._take(client.id, answer.opaque)
         if call is None:
             logger.debug("%r answers %d, which no one waits for", client, answer.opaque)
+            return
+        if call.gathering is not None:
+            _gather(call, call.gathering, answer)
             return
         if not -_CODE_MAX <= answer.code <= _CODE_MAX:
             _reply(
@@ -123,7 +157,18 @@ class ClientCalls:
 
 
 def _reply(call: _Call, code: int, remark: str) -> None:
+    if call.gathering is not None:
+        _gather(call, call.gathering, None)
+        return
     _send(call, call.request.reply(code, remark))
+
+
+def _gather(call: _Call, gathering: _Gathering, answer: RemotingCommand | None) -> None:
+    if answer is not None and answer.code == ResponseCode.SUCCESS:
+        gathering.answers[call.called] = answer
+    gathering.waits_for -= 1
+    if gathering.waits_for == 0:
+        _send(call, call.request.reply(body=gathering.combine(gathering.answers)))
 
 
 def _send(call: _Call, reply: RemotingCommand) -> None:

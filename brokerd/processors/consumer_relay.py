@@ -1,12 +1,15 @@
 """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: handed on to the member of a group that they name.
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where one member, or each, is in a topic by its own word.
 
-Sources: AdminBrokerProcessor.callConsumer, getConsumerRunningInfo, consumeMessageDirectly. Three differences: the client
-is sent the request's own fields only, RocketMQ sends it the administrator's access key and signature too; a message id
-must name the very record that is found; the message must be one that the requester may read.
+Sources: AdminBrokerProcessor.callConsumer, getConsumerRunningInfo, consumeMessageDirectly, getConsumerStatus;
+Broker2Client.getConsumeStatus. Differences: the client is sent the request's own fields only, RocketMQ sends it the
+administrator's access key and signature too; a message id must name the very record that is found; the message must be one
+that the requester may read; a client id that is not online is an error, where RocketMQ answers with an empty table.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl_file import Permission
@@ -15,13 +18,20 @@ from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.processors.query_message import count_as_pulled
 from brokerd.replies import Refusal, Reply
+from mqwire.bodies import GetConsumerStatusBody
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
-from mqwire.headers_client import ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader
+from mqwire.headers_client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
 from mqwire.message import decode_record, parse_offset_message_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokerd.acl import AccessControl
     from brokerd.client_calls import ClientCalls
     from brokerd.client_channel import ClientChannel
@@ -32,6 +42,8 @@ if TYPE_CHECKING:
     from brokerd.store import MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
+
+logger = logging.getLogger(__name__)
 
 _V3_1_8_SNAPSHOT: Final = 62  # MQVersion; older clients do not know these requests
 _SHOWN_CHARACTERS: Final = 128  # of names in remarks
@@ -86,6 +98,48 @@ def consume_message_directly(broker: _Broker, peer: Peer, request: RemotingComma
         broker, peer, request, channel, header.consumer_group, RemotingCommand.request(request.code, only, body=record)
     )
     return None
+
+
+@answers_refusals
+def get_consumer_status(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
+    """The offsets of a topic's queues that members hold themselves, by client id. Who does not answer is left out."""
+    header = request.header(GetConsumerStatusRequestHeader)
+    if header.client_addr:
+        channels = {header.client_addr: _member(broker, header.group, header.client_addr)}
+    else:
+        info = broker.consumers.find(header.group)
+        channels = {} if info is None else {channel.client_id: channel for channel in info.channels}
+    if not channels:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"No Any Consumer online in the consumer group: [{header.group[:_SHOWN_CHARACTERS]}]",
+        )
+    if request.is_oneway:
+        return None
+    only = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
+    asked = {
+        client_id: (channel.peer, RemotingCommand.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, only))
+        for client_id, channel in channels.items()
+        if broker.client_calls.refusal(channel.peer) is None
+    }
+    if not asked:
+        raise Refusal(
+            ResponseCode.SYSTEM_BUSY, "no member is asked: each has yet to answer or to read; try again in a moment"
+        )
+    broker.client_calls.call_each(
+        asked, requester=peer, request=request, combine=_status_body, now_s=broker.clock.monotonic()
+    )
+    return None
+
+
+def _status_body(answers: Mapping[str, RemotingCommand]) -> bytes:
+    table = {}
+    for client_id, answer in answers.items():
+        try:
+            table[client_id] = GetConsumerStatusBody.from_json(bytes(answer.body)).message_queue_table
+        except RemoteProtocolError as error:
+            logger.warning("%s answered what is no consumer's status: %s", client_id[:_SHOWN_CHARACTERS], error)
+    return GetConsumerStatusBody(consumer_table=table).to_json()
 
 
 def _member(broker: _Broker, group: str, client_id: str) -> ClientChannel:
@@ -149,4 +203,5 @@ def _call(
 HANDLERS: dict[RequestCode, Handler] = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: get_consumer_running_info,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: consume_message_directly,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: get_consumer_status,
 }

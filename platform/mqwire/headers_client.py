@@ -59,6 +59,17 @@ class GetConsumerRunningInfoRequestHeader(RpcRequestHeader, frozen=True, kw_only
     jstack_enable: bool = False
 
 
+class GetConsumerStatusRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), handed on as GET_CONSUMER_STATUS_FROM_CLIENT (221), without `client_addr`.
+
+    `client_addr` is a client id, whatever its name; without one every member of the group is asked.
+    """
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
 class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
     """CONSUME_MESSAGE_DIRECTLY (309): one message to one client, now."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from brokerd.client_calls import CALL_TIMEOUT_S, CALLS_MAX, CALLS_PER_CLIENT_MAX, UNREAD_MAX_BYTES
 from mqwire.acl import SessionCredentials
+from mqwire.bodies import GetConsumerStatusBody, MessageQueue
 from mqwire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from mqwire.command import RemotingCommand
 from mqwire.message import decode_record, offset_message_id, pack_host
@@ -346,3 +347,73 @@ def test_a_foreign_message_looks_as_if_it_were_not_there(acl_broker: BrokerUnder
         for message_id in (foreign, missing)
     ]
     assert remarks[0] == remarks[1]
+
+
+STATUS = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+QUEUE = MessageQueue(topic="t", broker_name="broker-a", queue_id=1)
+
+
+def ask_status(broker: BrokerUnderTest, peer: RecordingPeer, **fields: str) -> list[RemotingCommand]:
+    return broker.request(STATUS, ext_fields={"topic": "t", "group": GROUP, **fields}, peer=peer)
+
+
+def status_at(offset: int) -> bytes:
+    return GetConsumerStatusBody(message_queue_table={QUEUE: offset}).to_json()
+
+
+def asked_where(member: RecordingPeer) -> RemotingCommand:
+    """What it was asked; it is also notified of those who join and leave."""
+    (asked,) = [one for one in member.take() if one.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT]
+    return asked
+
+
+def statuses(answer: RemotingCommand) -> dict[str, dict[MessageQueue, int]]:
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return GetConsumerStatusBody.from_json(bytes(answer.body)).consumer_table
+
+
+def test_each_member_is_asked_where_it_is_and_the_answers_are_one(
+    broker: BrokerUnderTest, admin: RecordingPeer
+) -> None:
+    first, second = join(broker), join(broker, client_id="c@2")
+    assert ask_status(broker, admin) == []
+    asked = asked_where(first)
+    assert asked.ext_fields == {"topic": "t", "group": GROUP}
+    respond(broker, first, asked, body=status_at(7))
+    assert admin.take() == []
+    respond(broker, second, asked_where(second), body=status_at(9))
+    assert statuses(admin.take()[0]) == {"c@1": {QUEUE: 7}, "c@2": {QUEUE: 9}}
+
+
+def test_one_member_alone_is_asked_where_it_is_when_it_is_named(broker: BrokerUnderTest, admin: RecordingPeer) -> None:
+    first, second = join(broker), join(broker, client_id="c@2")
+    ask_status(broker, admin, clientAddr="c@2")
+    assert RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT not in [one.code for one in first.take()]
+    respond(broker, second, asked_where(second), body=status_at(9))
+    assert statuses(admin.take()[0]) == {"c@2": {QUEUE: 9}}
+
+
+def test_who_leaves_or_talks_nonsense_is_left_out_of_the_statuses(
+    broker: BrokerUnderTest, admin: RecordingPeer
+) -> None:
+    members = [join(broker, client_id=f"c@{number}") for number in range(4)]
+    ask_status(broker, admin)
+    members[0].close()
+    broker.broker.peer_closed(members[0])
+    respond(broker, members[1], asked_where(members[1]), 1, remark="no")
+    respond(broker, members[2], asked_where(members[2]), body=b"[")
+    respond(broker, members[3], asked_where(members[3]), body=status_at(3))
+    assert statuses(admin.take()[0]) == {"c@3": {QUEUE: 3}}
+
+
+def test_members_that_never_say_where_they_are_end_the_wait(broker: BrokerUnderTest, admin: RecordingPeer) -> None:
+    join(broker)
+    ask_status(broker, admin)
+    broker.clock.advance(CALL_TIMEOUT_S)
+    broker.broker.answer_expired()
+    assert statuses(admin.take()[0]) == {}
+
+
+def test_a_group_without_members_has_no_status(broker: BrokerUnderTest, admin: RecordingPeer) -> None:
+    (answer,) = ask_status(broker, admin)
+    assert (answer.code, "No Any Consumer online" in str(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)

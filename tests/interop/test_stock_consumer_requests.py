@@ -67,6 +67,25 @@ def test_our_administration_reads_what_a_stock_consumer_reports(
     assert result.consume_result == "CR_SUCCESS"
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_java_consumer_says_where_it_is(
+    java_client: DriverProcess, target: Target, topic: str, is_named: bool
+) -> None:
+    group = new_group()
+    with java_client.consumer(target.cluster, topic, group=group) as consumer:
+        java_client.produce(target.cluster, topic, plans(topic, 4, sizes=[10]))
+        consumer.receive(4)
+        member = member_of(java_client, target, group)
+        asked = {"topic": topic, "group": group, **({"client_id": member} if is_named else {})}
+
+        def progress() -> int:
+            rows = java_client.order("consume_status", target.cluster, **asked)
+            assert {row["client"] for row in rows} <= {member}
+            return sum(row["offset"] for row in rows)
+
+        wait_until(lambda: progress() == 4, timeout_s=60.0, what="the member's own offsets")
+
+
 def test_a_java_consumer_reports_its_threads_when_asked(java_client: DriverProcess, target: Target, topic: str) -> None:
     group = new_group()
     with java_client.consumer(target.cluster, topic, group=group):

@@ -41,6 +41,7 @@ final class Administration {
         operations.put("member_ids", Administration::memberIds);
         operations.put("running_info", Administration::runningInfo);
         operations.put("consume_directly", Administration::consumeDirectly);
+        operations.put("consume_status", Administration::consumeStatus);
         operations.put("runtime_info", order ->
             admin(order).fetchBrokerRuntimeStats(order.getString("address")).getTable());
         operations.put("broker_config", order -> admin(order).getBrokerConfig(order.getString("address")));
@@ -164,6 +165,14 @@ final class Administration {
         admin(order).examineConsumerConnectionInfo(order.getString("group")).getConnectionSet()
             .forEach(connection -> ids.add(connection.getClientId()));
         return ids;
+    }
+
+    private static Object consumeStatus(JSONObject order) throws Exception {
+        List<Map<String, Object>> rows = new ArrayList<>();
+        admin(order).getConsumeStatus(order.getString("topic"), order.getString("group"), order.getString("client_id"))
+            .forEach((client, queues) -> queues.forEach((queue, offset) -> rows.add(
+                Map.of("client", client, "queue_id", queue.getQueueId(), "offset", offset))));
+        return rows;
     }
 
     private static Object runningInfo(JSONObject order) throws Exception {

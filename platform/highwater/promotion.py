@@ -440,6 +440,8 @@ def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
         return False
     if former is None or former.ended_at_s is None:
         return True
+    if any(one.log_epoch > (former.epoch or 0) for one in counted.values()):
+        return True  # it was restarted and led again unseen, in a later epoch: what was promised for the older one says nothing
     return not any(
         one.in_sync_epoch is not None
         and one.in_sync_until_s is not None

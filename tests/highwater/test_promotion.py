@@ -219,8 +219,8 @@ def test_in_the_middle_of_a_change_of_the_mode_a_record_is_surely_on_one_replica
 # --- what a leader shows readers while too few are in sync
 
 
-def level(replica_id: int, until_s: float | None, epoch: int = 3) -> Standing:
-    return said(replica_id, shows_below=True, in_sync_epoch=epoch, in_sync_until_s=until_s)
+def level(replica_id: int, until_s: float | None, epoch: int = 3, log_epoch: int = 3) -> Standing:
+    return said(replica_id, log_epoch=log_epoch, shows_below=True, in_sync_epoch=epoch, in_sync_until_s=until_s)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +231,7 @@ def level(replica_id: int, until_s: float | None, epoch: int = 3) -> Standing:
         (70.0, level(1, 60.0), level(2, 40.0), False),  # ten seconds in which it may have shown what it alone held
         (None, level(1, 60.0), level(2, 60.0), False),  # no one knows that it ended
         (50.0, level(1, 60.0, epoch=2), level(2, None), False),  # that was the word of another leader
+        (50.0, level(1, 60.0, log_epoch=4), level(2, None), False),  # it was restarted, and led again in a later epoch
     ],
 )
 def test_what_a_dead_leader_may_have_shown_alone_is_not_passed_over_as_clean(

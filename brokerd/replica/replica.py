@@ -347,7 +347,8 @@ class Replica:
             )
         if (last_epoch, end_offset) == own and self.must_reclaim and self._settings.replica_id < replica_id:
             raise RoleRefused("this replica is to lead again, too, with the same log, and comes first by its id")
-        self._lease = None  # the present leader shows what it likes
+        # The leader of this epoch shows what it likes. Said so, for who remembers what the one before it had promised.
+        self._lease = (epoch, 0.0)
         self._save(
             epoch=epoch,
             role=Role.FOLLOWER,

@@ -76,6 +76,14 @@ def test_an_agreement_is_not_given_to_two_in_one_epoch() -> None:
         follower.replica.grant_reclaim(replica_id=2, address="r2", **log)
 
 
+def test_who_agrees_to_a_leader_says_that_what_the_one_before_had_promised_to_show_no_one_is_over() -> None:
+    """The control plane remembers the older lease, and took what the new leader showed alone for shown to no one."""
+    leader, follower = restarted()
+    follower.replica.take_lease(1, 10.0, 15.0)
+    assert leader.reclaim_from(follower)
+    assert follower.replica.lease == (leader.replica.epoch, 0.0)
+
+
 def test_the_one_whose_log_is_longer_reclaims_in_the_others_place() -> None:
     leader, follower = group()
     leader.store.append([message(b"flushed by the follower only")])

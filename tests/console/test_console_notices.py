@@ -217,12 +217,6 @@ def test_a_notice_waits_for_a_mail_server_and_is_mailed_once(
     assert notices_mail() == 0
 
 
-def test_nothing_is_written_where_no_mail_is_sent(world: World, settings: Settings) -> None:
-    settings.HIGHWATER_SENDS_MAIL = False
-    make_token(Client(), world)
-    assert kinds() == []
-
-
 @pytest.mark.parametrize(("proxies", "address"), [(0, "192.0.2.1"), (1, "203.0.113.7")])
 def test_the_address_behind_a_trusted_proxy_is_the_one_that_it_names(
     world: World, settings: Settings, proxies: int, address: str

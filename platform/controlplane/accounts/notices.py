@@ -62,9 +62,7 @@ _FACTORS: dict[str, Callable[[], str]] = {
 
 
 def notice_write(kind: str, user: User, *, email: str | None = None, **details: str) -> None:
-    """Have a notice of what just happened sent to the user, at `email` or the primary address. Nothing where no mail is sent."""
-    if not settings.HIGHWATER_SENDS_MAIL:
-        return
+    """Have a notice of what just happened sent to the user, at `email` or the primary address."""
     context = current_request_context()
     notice = AccountNotice.objects.create(
         user=user,

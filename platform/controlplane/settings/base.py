@@ -238,7 +238,6 @@ MFA_FORMS = {
 }
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = "highwater@localhost"
-HIGHWATER_SENDS_MAIL = True
 ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Highwater] "
 ACCOUNT_SESSION_REMEMBER = None  # the log-in page asks
 ACCOUNT_FORMS = {"login": "controlplane.accounts.log_in_form.LogInForm"}

@@ -45,5 +45,4 @@ HIGHWATER_JOB_COMMAND = [
 # A file each, in a folder that `./dev up` makes for its user alone: the log would keep links that reset passwords.
 EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
 EMAIL_FILE_PATH = str(STATE_DIR / "mail")
-HIGHWATER_SENDS_MAIL = False  # an invitation's link is passed on by its maker, and stands in no log
 ACCOUNT_EMAIL_VERIFICATION = "none"  # there is no mail server on a laptop

@@ -92,8 +92,7 @@ def invitation_create(*, actor: Actor, tenant: Tenant, email: str, role: str) ->
             expires_at=timezone.now() + LIFE,
         )
         _record(actor, "invitation.create", invitation)
-        if settings.HIGHWATER_SENDS_MAIL:
-            _enqueue(invitation)
+        _enqueue(invitation)
     return IssuedInvitation(invitation, _link(secret))
 
 
@@ -179,8 +178,6 @@ def invitations_mail() -> int:
     """Enqueue the invitations whose mail was not sent; returns how many. Deletes those that ended long ago."""
     now = timezone.now()
     Invitation.objects.filter(expires_at__lt=now - _KEPT_FOR).delete()
-    if not settings.HIGHWATER_SENDS_MAIL:
-        return 0
     waiting = list(Invitation.objects.filter(mailed_at=None, accepted_at=None, ended_at=None, expires_at__gt=now))
     for invitation in waiting:
         _enqueue(invitation)

@@ -122,9 +122,7 @@ class InvitationSerializer(Shape):
     invited_by = serializers.EmailField(source="inviter.email", default=None, allow_null=True)
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
-    mailed_at = serializers.DateTimeField(
-        allow_null=True, help_text="null: not sent yet, or this platform sends no mail"
-    )
+    mailed_at = serializers.DateTimeField(allow_null=True, help_text="null: not sent yet")
 
 
 class IssuedInvitationSerializer(InvitationSerializer):

@@ -4,7 +4,6 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -63,7 +62,6 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     context = {
         "form": form,
         "issued": issued,
-        "sends_mail": settings.HIGHWATER_SENDS_MAIL,
         "invitations": invitation_list(tenant) if can_manage else [],
         "members": rows,
         "can_manage": can_manage,

@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from controlplane.settings import table
 from controlplane.settings.table import SETTINGS, rendered, settings_check, strangers, value
 from deploy.local.layout import Layout
+from deploy.local.stack import PASSED_ON
 
 LAYERS = ("base", "local", "production", "test")
 
@@ -105,3 +106,9 @@ def test_every_row_of_the_table_is_read_by_some_layer() -> None:
 
 def test_the_document_is_what_the_table_prints() -> None:
     assert (settings.ROOT_DIR / "docs" / "settings.md").read_text() == rendered()
+
+
+def test_dev_up_passes_on_every_setting_that_it_does_not_make_itself() -> None:
+    made = {f"HIGHWATER_{name}" for name in ("PUBLIC_URL", "STATE_DIR", "SUPERVISOR_SOCKET", "WEB_THREADS")}
+    of_https = {"HIGHWATER_SSL_REDIRECT", "HIGHWATER_PROXY_SSL_HEADER"}
+    assert set(PASSED_ON) == {name for name in SETTINGS if name.startswith("HIGHWATER_")} - made - of_https

@@ -64,7 +64,9 @@ def test_a_wrong_code_turns_nothing_on(world: World) -> None:
     client = log_in(world)
     confirm_password(client)
     client.get("/2fa/totp/activate/")
-    assert client.post("/2fa/totp/activate/", {"code": "000000"}).status_code == 200
+    answer = client.post("/2fa/totp/activate/", {"code": "000000"})
+    assert answer.status_code == 200
+    assert "Try the next one" in answer.content.decode()
     assert not Authenticator.objects.exists()
 
 

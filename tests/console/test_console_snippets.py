@@ -90,6 +90,7 @@ def test_the_node_program_sends_and_receives(values: Values, tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sent SEND_OK" in done.stdout
     assert "received Hello from Node" in done.stdout
+    assert "Error" not in done.stderr
 
 
 def _require(name: str) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controlplane.alerts.evaluation import CLEAR_S, Act, Fact, Key, OpenAlert, evaluate
-from controlplane.alerts.kinds import KINDS, OPEN_MAX, Kind, Rule, threshold_problem
+from controlplane.alerts.kinds import KINDS, OPEN_MAX, Kind, Rule, figure, threshold_problem
 from controlplane.alerts.words import amount, sentence
 
 T0 = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -173,6 +173,10 @@ def test_every_default_is_one_that_a_tenant_may_set(kind: Kind) -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
 def test_a_threshold_out_of_its_bounds_is_refused(kind: Kind, bad: float) -> None:
     assert "Use a number from" in threshold_problem(kind, bad)
+
+
+def test_the_bounds_of_a_threshold_are_written_out() -> None:
+    assert [figure(30 * 86_400.0), figure(10.0), figure(0.5)] == ["2592000", "10", "0.5"]
 
 
 def test_a_kind_that_is_wrong_or_not_takes_no_threshold() -> None:

@@ -9,6 +9,7 @@ from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
 from django.db import transaction
 from django.dispatch import receiver
+from django.utils.translation import gettext_lazy
 
 from controlplane.accounts.account_events import account_event_record
 from controlplane.accounts.models import User
@@ -22,7 +23,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped u
 
     error_messages: ClassVar = {
         **DefaultMFAAdapter.error_messages,
-        "incorrect_code": "That code or passkey does not work.",
+        "incorrect_code": gettext_lazy("That code or passkey does not work."),
     }
 
     def get_totp_issuer(self) -> str:

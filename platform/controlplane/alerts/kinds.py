@@ -200,8 +200,13 @@ def threshold_problem(kind: Kind, threshold: float) -> str:
     if not math.isfinite(threshold) or not kind.least <= threshold <= kind.most:
         return say(
             "Use a number from %(least)s to %(most)s %(unit)s.",
-            least=f"{kind.least:g}",
-            most=f"{kind.most:g}",
+            least=figure(kind.least),
+            most=figure(kind.most),
             unit=kind.unit,
         )
     return ""
+
+
+def figure(number: float) -> str:
+    """Return a threshold as people write it: 2592000, where the plain format says 2.592e+06."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from controlplane.alerts.kinds import DURATION_MAX_S, KIND_CHOICES, MEBIBYTE, Kind, Rule
+from controlplane.alerts.kinds import DURATION_MAX_S, KIND_CHOICES, MEBIBYTE, Kind, Rule, figure
 from controlplane.alerts.services import SILENCE_MAX
 from controlplane.common.sentences import say, say_as
 
@@ -89,9 +89,9 @@ class RuleForm(forms.Form):
             field.label = say("Wrong from here on, in %(unit)s", unit=unit_words(unit))
         field.help_text = say(
             "%(least)s to %(most)s. The default is %(default)s.",
-            least=f"{rule.kind.least / size:g}",
-            most=f"{rule.kind.most / size:g}",
-            default=f"{rule.kind.threshold / size:g}",
+            least=figure(rule.kind.least / size),
+            most=figure(rule.kind.most / size),
+            default=figure(rule.kind.threshold / size),
         )
 
     def changes(self) -> dict[str, Any]:

@@ -74,9 +74,7 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
 def judge(row: NameServer | Replica, status: ProcessStatus, answers: list[Registration]) -> Judgement:
     """Decide from one sample. Pure."""
     noun = (
-        say("The name server %(position)s", position=row.position + 1)
-        if isinstance(row, NameServer)
-        else broker_noun(row)
+        say("Name server %(position)s", position=row.position + 1) if isinstance(row, NameServer) else broker_noun(row)
     )
     if row.health_since is None and status.state == ProcessState.STARTING:  # just added: it did not go down
         return Judgement(Health.UNKNOWN, say("%(noun)s is starting.", noun=noun))

@@ -486,7 +486,7 @@ def last_words(driver: Driver, cluster: Cluster, daemon: Daemon, status: Process
 
 def _noun(daemon: Daemon) -> str:
     return (
-        say("The name server %(position)s", position=daemon.row.position + 1)
+        say("Name server %(position)s", position=daemon.row.position + 1)
         if isinstance(daemon.row, NameServer)
         else broker_noun(daemon.row)
     )

@@ -233,6 +233,7 @@ MFA_ADAPTER = "controlplane.accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_FORMS = {
+    "activate_totp": "controlplane.accounts.totp_form.AppForm",
     "add_webauthn": "controlplane.accounts.passkey_forms.PasskeyAddForm",
     "edit_webauthn": "controlplane.accounts.passkey_forms.PasskeyRenameForm",
 }

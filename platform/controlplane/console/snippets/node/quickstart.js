@@ -17,6 +17,10 @@ async function main() {
     consumerGroup: 'quickstart-node',
     consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET',
   });
+  // A new group has no offsets yet: that is code 22, and no error.
+  consumer.on('error', error => {
+    if (error.code !== 22 && error.name !== 'SocketCloseError') console.error(error.message);
+  });
   const received = new Promise(resolve => {
     consumer.subscribe('@TOPIC@', '*', async message => {
       console.log('received', message.body.toString());

@@ -9,6 +9,8 @@ from unittest.mock import patch
 
 import pytest
 from django.core.mail import send_mail
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.html import escape
 
@@ -251,6 +253,20 @@ def test_what_belongs_to_another_tenant_is_not_found_below_ones_own(world: World
         f"operations/{uuid.uuid4()}/",
     ):
         assert client.get(world.path(rest)).status_code == 404, rest
+
+
+def test_a_page_asks_once_for_its_readers_role(world: World) -> None:
+    client = world.client(world.alice)
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(world.cluster_path()).status_code == 200
+    assert sum('"tenants_membership"."role"' in query["sql"] for query in captured) == 1
+
+
+def test_a_role_that_is_taken_away_opens_no_further_page(world: World) -> None:
+    client = world.client(world.bob)
+    assert client.get(world.cluster_path()).status_code == 200
+    world.bob.memberships.all().delete()
+    assert client.get(world.cluster_path()).status_code == 404
 
 
 def test_a_stranger_is_sent_to_the_log_in(world: World) -> None:

@@ -5,6 +5,7 @@ which role it needs. Other errors of a service that a page doesn't handle itself
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -24,7 +25,7 @@ from controlplane.accounts.models import User
 from controlplane.common.errors import ApplicationError, FactorNeeded, NotAllowed, NotFound
 from controlplane.common.sentences import in_words, say, say_all
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.rules import actor_require
+from controlplane.tenants.rules import actor_require, roles_remembered
 from controlplane.tenants.selectors import tenant_get
 
 P = ParamSpec("P")
@@ -107,9 +108,11 @@ def tenant_page(permission: str) -> Callable[[ConsoleView[P]], Callable[..., Htt
     def decorate(view: ConsoleView[P]) -> Callable[..., HttpResponseBase]:
         @wraps(view)
         def wrapped(request: ConsoleRequest, tenant: str, *args: Any, **kwargs: Any) -> HttpResponseBase:
-            found = tenant_get(request.user, tenant)
-            actor_require(request.user, permission, found)
-            return view(request, found, *args, **kwargs)
+            # What only shows changes no role, its own reader's least of all.
+            with roles_remembered() if request.method in ("GET", "HEAD") else nullcontext():
+                found = tenant_get(request.user, tenant)
+                actor_require(request.user, permission, found)
+                return view(request, found, *args, **kwargs)
 
         page = console_page(wrapped)
         page.permission = permission  # type: ignore[attr-defined]  # for the test of every page and role

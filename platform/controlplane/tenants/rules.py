@@ -4,6 +4,10 @@
 templates and Django's `user.has_perm` ask the same question.
 """
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -139,11 +143,34 @@ def roles_to_give(actor: Actor, tenant: Tenant) -> list[tuple[str, str]]:
     return [(value, label) for value, label in Role.choices if own and all(role_includes(one, value) for one in own)]
 
 
+_remembered: ContextVar[dict[tuple[uuid.UUID, int], Role | None] | None] = ContextVar("roles", default=None)
+
+
+@contextmanager
+def roles_remembered() -> Iterator[None]:
+    """Ask the database once for each member's role until the end of the block, which must change none.
+
+    A page asks ten times: once to be opened, and for each button that not everyone has.
+    """
+    before = _remembered.set({})
+    try:
+        yield
+    finally:
+        _remembered.reset(before)
+
+
 def _member_role(user: User, tenant: Tenant) -> Role | None:
     if not user.is_active:
         return None
-    role = Membership.objects.filter(tenant=tenant, user=user).values_list("role", flat=True).first()
-    return None if role is None else Role(role)
+    known = _remembered.get()
+    key = (tenant.pk, user.pk)
+    if known is not None and key in known:
+        return known[key]
+    found = Membership.objects.filter(tenant=tenant, user=user).values_list("role", flat=True).first()
+    role = None if found is None else Role(found)
+    if known is not None:
+        known[key] = role
+    return role
 
 
 def actor_can(actor: Actor, permission: str, tenant: Tenant) -> bool:

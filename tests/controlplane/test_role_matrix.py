@@ -48,14 +48,21 @@ def test_every_permission_of_the_table_is_asked_for_by_a_route_or_excused_with_a
     assert set(PERMISSIONS) - asked <= inside, "a permission that no route asks for protects nothing"
 
 
+def is_tried(role: Role, permission: str) -> bool:
+    """Roles above the least that may are let in by their rank: of the owner, test_api_rows.py says so for each route."""
+    return role in (Role.BILLING, PERMISSIONS[permission].role) or not role_allows(role, permission)
+
+
 @pytest.mark.parametrize("role", Role)
 def test_each_role_may_what_the_table_says(world: World, api: Callable[..., Json], role: Role) -> None:
     membership = world.bob.memberships.get()
     membership.role = role
     membership.save()
+    found = routes(world, TENANT)
+    tried = [(row, address) for row, address in found if is_tried(role, permission_of(address, row.method))]
     wrong = [
         f"{row.method} {row.pattern}: {answer.status_code} {answer.content[:200]!r}"
-        for row, address, answer in answers(api(world.bob), routes(world, TENANT))
+        for row, address, answer in answers(api(world.bob), tried)
         if (answer.status_code != 403) is not role_allows(role, permission_of(address, row.method))
     ]
     assert not wrong, "\n".join(wrong)

@@ -13,6 +13,7 @@ from django.db.models import Count, Max, Q, QuerySet
 
 from controlplane.accounts.actors import Actor
 from controlplane.accounts.operators import operator_require
+from controlplane.clusters.fair_operations import operations_going_on
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.models import Cluster, ClusterState, Replica
 from controlplane.clusters.remoting import cluster_admin
@@ -23,6 +24,7 @@ from controlplane.common.errors import ApplicationError, InvalidInput, LimitReac
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
+from controlplane.tenants.limits import tenant_limit
 from controlplane.tenants.models import Tenant
 
 _log = get_logger("controlplane.limits")
@@ -33,6 +35,7 @@ COUNTED = {
     "brokers": say("Brokers, all replicas together"),
     "topics_per_cluster": say("Topics in one cluster"),
     "credentials_per_cluster": say("Access keys in one cluster"),
+    "operations_at_once": say("Operations that go on at once; more wait for these"),
 }
 _WITHIN = {
     "clusters": say("clusters"),
@@ -100,11 +103,6 @@ class BrokerUse:
     quotas: tuple[BrokerQuota, ...] | None
 
 
-def tenant_limit(tenant: Tenant, name: str) -> int:
-    """Return one limit of the tenant."""
-    return int(tenant.limits.get(name, settings.HIGHWATER_LIMITS[name]))
-
-
 def broker_quota_keys(tenant: Tenant) -> dict[str, int]:
     """Return the keys of broker.conf that keep the tenant's limits."""
     return {key: tenant_limit(tenant, name) for name, keys in KEPT_BY_BROKERS.items() for key in keys}
@@ -118,6 +116,7 @@ def limit_uses(tenant: Tenant) -> list[LimitUse]:
         "brokers": Replica.objects.filter(group__cluster__in=clusters).count(),
         "topics_per_cluster": _most(clusters, Count("topics")),
         "credentials_per_cluster": _most(clusters, Count("credentials", filter=Q(credentials__is_control=False))),
+        "operations_at_once": operations_going_on(tenant),
     }
     return [LimitUse(name, title, used[name], tenant_limit(tenant, name)) for name, title in COUNTED.items()]
 

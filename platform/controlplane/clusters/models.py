@@ -370,6 +370,7 @@ class Operation(BaseModel):
     state = models.CharField(max_length=16, choices=OperationState.choices, default=OperationState.IN_PROGRESS)
     resource = models.CharField(max_length=512, help_text="API path of what is being changed")
     requested_by = models.CharField(max_length=254)
+    waits = models.BooleanField(default=False, help_text="for other operations of its tenant; nothing of it has begun")
     metadata = SentencesField(default=dict)
     error = SentencesField(null=True, help_text="{cause, hint, step}")
     started_at = models.DateTimeField(auto_now_add=True)

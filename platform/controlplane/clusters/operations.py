@@ -21,6 +21,13 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, actor_label
+from controlplane.clusters.fair_operations import (
+    operation_waits,
+    operations_let_begin,
+    step_has_place,
+    tenants_that_wait,
+    waiting_words,
+)
 from controlplane.clusters.models import (
     LEADERSHIP,
     Cluster,
@@ -55,6 +62,8 @@ CANCELLED_BY = "cancelled_by"
 _SHOWING_ERRORS = (ClusterState.FAILED, ClusterState.DELETING, ClusterState.SUSPENDING, ClusterState.RESUMING)
 # A pending step that no one took for this long lost its message (Redis was down or emptied).
 _LOST_AFTER = timedelta(seconds=10)
+# A step whose tenant has all its places looks again so soon.
+_PLACE_AFTER_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,8 @@ def operation_start(
     metadata: dict[str, Any] | None = None,
     steps: Collection[str] | None = None,
 ) -> Operation:
-    """Write the operation with its steps and enqueue the first. Call it inside the transaction of the state change.
+    """Write the operation with its steps and enqueue the first, unless it waits for others of its tenant. Call it inside the
+    transaction of the state change.
 
     `resource` is the API path of what is being changed, the cluster's when not given. `steps` names those of the workflow
     that this one has, all of them when not given.
@@ -92,6 +102,7 @@ def operation_start(
                 resource=resource or cluster.path,
                 metadata=metadata or {},
                 requested_by=actor_label(actor),
+                waits=operation_waits(cluster.tenant, operation_type),
             )
     except IntegrityError:
         raise _in_progress(cluster) from None
@@ -126,7 +137,11 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
     try:
         with transaction.atomic():
             won = Operation.objects.filter(pk=operation.pk, state=OperationState.FAILED).update(
-                state=OperationState.IN_PROGRESS, error=None, finished_at=None, updated_at=timezone.now()
+                state=OperationState.IN_PROGRESS,
+                waits=operation_waits(operation.tenant, OperationType(operation.type)),
+                error=None,
+                finished_at=None,
+                updated_at=timezone.now(),
             )
             if won != 1:
                 raise Conflict(say("Only a failed operation can be retried."), code="operation_not_failed")
@@ -154,15 +169,16 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
             audit_event_record(
                 actor=actor, action="operation.retry", resource=operation.path, tenant_id=operation.tenant_id
             )
+            operation.refresh_from_db()
             _enqueue_next(operation)
     except IntegrityError:
         raise _in_progress(operation.cluster) from None
-    operation.refresh_from_db()
     return operation
 
 
 def operation_cancel(*, actor: Actor, operation: Operation) -> Operation:
-    """Have a rolling restart or upgrade end once the daemon that is under way is back; the others are left as they are.
+    """Have a rolling restart or upgrade end once the daemon that is under way is back; the others are left as they are. One that
+    waits for others of its tenant ends now.
 
     Asked again, it changes nothing. Raises Conflict for an operation of another kind, and for one that has ended.
     """
@@ -182,7 +198,12 @@ def operation_cancel(*, actor: Actor, operation: Operation) -> Operation:
             audit_event_record(
                 actor=actor, action="operation.cancel", resource=operation.path, tenant_id=operation.tenant_id
             )
-            _wake(running)
+            if running.waits:
+                Operation.objects.filter(pk=running.pk).update(
+                    state=OperationState.CANCELLED, finished_at=timezone.now()
+                )
+            else:
+                _wake(running)
     operation.refresh_from_db()
     return operation
 
@@ -203,6 +224,8 @@ def operation_metadata_change(operation: Operation, change: Callable[[dict[str, 
 
 def operation_yields(operation: Operation) -> bool:
     """Whether a promotion may end this operation: what it has begun stands, and it only waits, or asks what a retry asks again."""
+    if operation.waits:
+        return operation.type in _YIELDING
     step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
     return step is not None and step.name in _YIELDING.get(operation.type, ())
 
@@ -270,6 +293,7 @@ def _end_as_failed(operation: Operation, step: OperationStep, cause: str, hint: 
     Operation.objects.filter(pk=operation.pk).update(
         state=OperationState.FAILED, error=error, finished_at=now, updated_at=now
     )
+    _let_others_begin(operation)
     return error
 
 
@@ -289,12 +313,13 @@ def _in_progress(cluster: Cluster) -> Conflict:
         hint = say("Wait until it has ended, and ask again.")
     else:
         definition = step_definition(running.type, step.name)
-        if step.message:
+        going_on = waiting_words(running) if running.waits else step.message
+        if going_on:
             message = say(
                 "Another operation on this cluster is in progress: %(type)s, which %(by)s asked for, is at “%(title)s”"
                 " (%(message)s).",
                 title=step_title(running, step.name),
-                message=step.message,
+                message=going_on,
                 **named,
             )
         else:
@@ -321,10 +346,12 @@ def _duration(seconds: int) -> str:
 
 
 def step_claim(step_id: uuid.UUID) -> StepClaim | None:
-    """Take a step to run it, or None: it isn't its turn, it waits, it's done, or another worker has it."""
+    """Take a step to run it, or None: it isn't its turn, it waits, it's done, another worker has it, or its tenant has all its
+    places: then it is sent again.
+    """
     now = timezone.now()
     step = OperationStep.objects.select_related("operation").filter(pk=step_id).first()
-    if step is None or step.operation.state != OperationState.IN_PROGRESS:
+    if step is None or step.operation.state != OperationState.IN_PROGRESS or step.operation.waits:
         return None
     if step.not_before is not None and step.not_before > now:
         return None
@@ -332,15 +359,22 @@ def step_claim(step_id: uuid.UUID) -> StepClaim | None:
     if earlier.exclude(state=StepState.COMPLETED).exists():
         return None
     claim = uuid.uuid4()
-    won = OperationStep.objects.filter(pk=step_id, state=StepState.PENDING).update(
-        state=StepState.RUNNING,
-        claim=claim,
-        lease_until=_lease_end(now),
-        not_before=None,
-        attempts=F("attempts") + 1,
-        started_at=Coalesce("started_at", now),
-        updated_at=now,
-    )
+    with transaction.atomic():
+        if not step_has_place(step, now):
+            later = now + timedelta(seconds=_PLACE_AFTER_S)
+            pending = OperationStep.objects.filter(pk=step_id, state=StepState.PENDING)
+            if pending.update(not_before=later, updated_at=now) == 1:
+                step_enqueue(step_id, delay_s=_PLACE_AFTER_S)
+            return None
+        won = OperationStep.objects.filter(pk=step_id, state=StepState.PENDING).update(
+            state=StepState.RUNNING,
+            claim=claim,
+            lease_until=_lease_end(now),
+            not_before=None,
+            attempts=F("attempts") + 1,
+            started_at=Coalesce("started_at", now),
+            updated_at=now,
+        )
     return StepClaim(step_id, claim) if won == 1 else None
 
 
@@ -373,6 +407,7 @@ def step_complete(claim: StepClaim) -> bool:
             Operation.objects.filter(pk=operation.pk, state=OperationState.IN_PROGRESS).update(
                 state=OperationState.COMPLETED, finished_at=timezone.now(), updated_at=timezone.now()
             )
+            _let_others_begin(operation)
     return True
 
 
@@ -414,6 +449,7 @@ def step_fail(claim: StepClaim, *, cause: str, hint: str = "") -> bool:
             state=OperationState.FAILED, error=error, finished_at=now, updated_at=now
         )
         _note_failure(step.operation, error, now)
+        _let_others_begin(step.operation)
     _log.warning("step failed", step=step.name, operation=str(step.operation_id), cause=cause)
     return True
 
@@ -427,11 +463,13 @@ def step_cancel(claim: StepClaim) -> bool:
         Operation.objects.filter(steps=claim.step_id, state=OperationState.IN_PROGRESS).update(
             state=OperationState.CANCELLED, finished_at=now, updated_at=now
         )
+        _let_others_begin(OperationStep.objects.select_related("operation").get(pk=claim.step_id).operation)
     return True
 
 
 def operations_resume() -> int:
-    """Put back steps whose worker died, and enqueue again what no one took. Returns how many were enqueued.
+    """Put back steps whose worker died, enqueue again what no one took, and let begin what waits though there is room. Returns how
+    many were enqueued.
 
     Harmless at any time and from any number of workers: only a claim starts a step.
     """
@@ -446,7 +484,10 @@ def operations_resume() -> int:
             if won == 1:
                 step_enqueue(step_id)
                 resumed += 1
-    for operation in Operation.objects.filter(state=OperationState.IN_PROGRESS):
+    for tenant_id in tenants_that_wait():
+        with transaction.atomic():
+            resumed += sum(_enqueue_next(operation) for operation in operations_let_begin(tenant_id))
+    for operation in Operation.objects.filter(state=OperationState.IN_PROGRESS, waits=False):
         step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
         if step is None or step.state != StepState.PENDING:
             continue
@@ -482,8 +523,15 @@ def _lease_end(now: datetime) -> datetime:
     return now + timedelta(seconds=settings.HIGHWATER_STEP_LEASE_S)
 
 
+def _let_others_begin(ended: Operation) -> None:
+    for operation in operations_let_begin(ended.tenant_id):
+        _enqueue_next(operation)
+
+
 def _enqueue_next(operation: Operation) -> bool:
-    """Enqueue the first step that isn't completed; False when there is none."""
+    """Enqueue the first step that isn't completed, unless all wait; False when there is none."""
+    if operation.waits:
+        return True
     step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
     if step is None:
         return False

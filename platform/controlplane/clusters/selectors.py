@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Value
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
+from controlplane.clusters.fair_operations import waiting_words
 from controlplane.clusters.models import (
     LEADERSHIP,
     BrokerGroup,
@@ -147,13 +148,14 @@ class OperationView:
 def operation_view(operation: Operation) -> OperationView:
     """Return the steps with their titles, and how far the operation is."""
     rows: list[OperationStep] = sorted(operation.steps.all(), key=lambda step: step.position)
+    waits = waiting_words(operation) if operation.waits and operation.state == OperationState.IN_PROGRESS else ""
     steps = [
         StepView(
             name=step.name,
             title=step_title(operation, step.name),
             state=step.state,
             attempts=step.attempts,
-            message=step.message,
+            message=waits if waits and step.position == 0 else step.message,
             started_at=step.started_at,
             finished_at=step.finished_at,
         )

@@ -5,6 +5,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
 from controlplane.accounts.operators import operator_require
+from controlplane.clusters.fair_operations import waiting_words
 from controlplane.clusters.models import Operation, OperationState, OperationStep, OperationType, StepState
 from controlplane.clusters.operations import operation_end_failed, step_enqueue
 from controlplane.common.audit import audit_event_record
@@ -71,12 +72,19 @@ def operation_requeue(*, actor: Actor, operation: Operation) -> Operation:
     """Send the present step to the workers again, now. Harmless: only a claim starts a step, and one that a worker holds is left
     to it.
 
-    Raises NotFound for everyone but operators, Conflict when the operation has ended or a worker is at its step.
+    Raises NotFound for everyone but operators, Conflict when the operation has ended, waits for others of its tenant, or a worker
+    is at its step.
     """
     operator_require(actor)
     with transaction.atomic():
         running, step = _present(operation)
         now = timezone.now()
+        if running.waits:
+            raise Conflict(
+                waiting_words(running),
+                code="operation_waits",
+                hint=say("Give the tenant a higher limit `operations_at_once`, or end one of those that go on."),
+            )
         if step.state == StepState.RUNNING and step.lease_until is not None and step.lease_until >= now:
             raise Conflict(
                 say("A worker is at this step, and shows that it lives."),

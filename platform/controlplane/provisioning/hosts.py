@@ -11,7 +11,6 @@ from itertools import pairwise
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane.clusters.limits import tenant_limit
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState, NameServer, Replica
 from controlplane.clusters.services import Shape
 from controlplane.common.errors import LimitReached
@@ -20,6 +19,7 @@ from controlplane.provisioning.drivers.base import Driver, ProcessUsage
 from controlplane.provisioning.models import HostSample
 from controlplane.provisioning.ports import BROKER_PORTS, LEADER_PORTS, NAME_SERVER_PORTS, ports_free
 from controlplane.provisioning.processes import name_server_process_name, replica_process_name
+from controlplane.tenants.limits import tenant_limit
 
 KEPT_FOR = timedelta(hours=25)
 # A host whose last sample is older is not known.

@@ -159,7 +159,7 @@ def _gone(folders: Iterable[uuid.UUID]) -> list[uuid.UUID]:
 
 
 def _stuck(now: datetime) -> Iterable[StuckOperation]:
-    running = Operation.objects.filter(state=OperationState.IN_PROGRESS).select_related("cluster__tenant")
+    running = Operation.objects.filter(state=OperationState.IN_PROGRESS, waits=False).select_related("cluster__tenant")
     for operation in running.prefetch_related("steps").order_by("created_at"):
         steps = sorted(operation.steps.all(), key=lambda step: step.position)
         present = next((step for step in steps if step.state != StepState.COMPLETED), None)

@@ -47,6 +47,7 @@ HIGHWATER_LIMITS: dict[str, int] = {
     "brokers": 30,
     "topics_per_cluster": 2000,
     "credentials_per_cluster": 100,
+    "operations_at_once": 3,
     "messages_per_second": 50_000,
     "bytes_per_second": 128 * 1024 * 1024,
     "connections": 5_000,

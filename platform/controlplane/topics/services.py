@@ -17,13 +17,14 @@ from django.utils import timezone
 from controlplane.accounts.actors import Actor
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.configuration import retention_hours
-from controlplane.clusters.limits import over_limit, tenant_limit
+from controlplane.clusters.limits import over_limit
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remoting import cluster_admin, require_running
 from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
+from controlplane.tenants.limits import tenant_limit
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
 from controlplane.topics.models import MessageType, Topic, TopicState

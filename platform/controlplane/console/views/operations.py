@@ -216,5 +216,7 @@ def _words(operation: Operation, rows: list[StepRow]) -> str:
             return say("Cancelled after %(done)s of %(daemons)s daemons", done=done, daemons=len(daemons))
         case OperationState.FAILED:
             return say("Failed after %(done)s of %(rows)s steps", done=done, rows=len(rows))
+        case _ if operation.waits:
+            return say("Waits for its turn")
         case _:
             return say("Step %(done)s of %(rows)s", done=min(done + 1, len(rows)), rows=len(rows))

@@ -12,7 +12,6 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.clusters.limits import tenant_limit
 from controlplane.clusters.models import Cluster, Operation, Replica
 from controlplane.clusters.selectors import operation_by_id
 from controlplane.clusters.stuck_operations import operation_fail, operation_requeue
@@ -27,6 +26,7 @@ from controlplane.provisioning.cgroups import unlimited_reason
 from controlplane.provisioning.drivers import get_driver
 from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.provisioning.leftovers import StuckOperation, leftovers_clear, leftovers_find
+from controlplane.tenants.limits import tenant_limit
 from controlplane.tenants.models import Tenant
 
 

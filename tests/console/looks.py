@@ -49,6 +49,7 @@ LOOKED_AT = {
     "cluster-configuration": "configuration",
     "cluster-rolling": "restart",
     "credential-list": "credentials",
+    "credential-rotate": "credential rotate",
     "credential-delete": "credential delete",
     "topic-list": "topics",
     "topic-new": "topic new",

@@ -181,6 +181,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/credentials/",
             f"clusters/orders/credentials/{access_key}/reveal/",
             f"clusters/orders/credentials/{access_key}/delete/",
+            f"clusters/orders/credentials/{access_key}/rotate/",
             "clusters/orders/topics/",
             "clusters/orders/new-topic/",
             "clusters/orders/topics/payments/",

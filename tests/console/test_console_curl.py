@@ -215,6 +215,12 @@ FORMS = [
         {"name": "shop", "role": "app", "default_topic_perm": "PUB", "default_group_perm": "DENY"},
     ),
     Typed(
+        "credential_rotate.html curl-rotate",
+        "clusters/orders/credentials/{access_key}/rotate/",
+        {"overlap_hours": "168"},
+        {"overlap_hours": 168},
+    ),
+    Typed(
         "parts/send.html curl-send",
         "clusters/orders/topics/payments/send/",
         {"body": "grüße", "keys": "k-1 k-2", "properties": "colour=blue"},
@@ -372,7 +378,9 @@ def test_the_curl_line_of_a_form_is_what_was_typed_and_asking_for_it_changes_not
     before = (Cluster.objects.count(), Topic.objects.count(), world.tenant.memberships.count())
     client = world.client(world.alice)
     ask = client.get if isinstance(form.expected, str) else client.post
-    answer = ask(world.path(form.path), form.typed, headers={"X-Wants": "curl"})
+    access_key = world.cluster.credentials.get(is_control=False).access_key
+    path = form.path.format(access_key=access_key)
+    answer = ask(world.path(path), form.typed, headers={"X-Wants": "curl"})
     assert answer.status_code == 200
     line = answer.json()["curl"]
     assert line.endswith(f"{form.expected}'") if isinstance(form.expected, str) else body_of(line) == form.expected

@@ -75,6 +75,7 @@ def test_a_page_for_strangers_looks_right(page: Page, live_server: LiveServer, n
         ("cluster settings", "/t/acme/clusters/orders/settings/"),
         ("configuration", "/t/acme/clusters/orders/settings/configuration/"),
         ("credentials", "/t/acme/clusters/orders/credentials/"),
+        ("credential rotate", "/t/acme/clusters/orders/credentials/{access_key}/rotate/"),
         ("credential delete", "/t/acme/clusters/orders/credentials/{access_key}/delete/"),
         ("topics", "/t/acme/clusters/orders/topics/"),
         ("topic new", "/t/acme/clusters/orders/new-topic/"),

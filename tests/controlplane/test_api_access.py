@@ -207,6 +207,7 @@ ROWS = [
     Row(CREDENTIAL, "GET", 200, 200),
     Row(CREDENTIAL, "DELETE", 503, 403),
     Row(f"{CREDENTIAL}reveal/", "POST", 200, 200),
+    Row(f"{CREDENTIAL}rotate/", "POST", 503, 403, body={"overlap_hours": 24}),
     Row(f"{ONE}topics/", "GET", 200, 200),
     Row(f"{ONE}topics/", "POST", 503, 503, body={"name": "refunds"}),
     Row(TOPIC, "GET", 200, 200),

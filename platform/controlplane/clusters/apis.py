@@ -9,10 +9,12 @@ from rest_framework.response import Response
 
 from controlplane.clusters.api_base import ClusterApi
 from controlplane.clusters.credential_services import (
+    CreatedCredential,
     Permissions,
     credential_create,
     credential_delete,
     credential_reveal,
+    credential_rotate,
 )
 from controlplane.clusters.labels import labelled
 from controlplane.clusters.lifecycle import (
@@ -41,6 +43,7 @@ from controlplane.clusters.serializers import (
     ClusterSuspendSerializer,
     ClusterUpdateSerializer,
     CredentialCreateSerializer,
+    CredentialRotateSerializer,
     CredentialSecretSerializer,
     CredentialSerializer,
     CredentialWithSecretSerializer,
@@ -256,13 +259,18 @@ class CredentialListApi(ClusterApi):
         created = credential_create(
             actor=self.actor, cluster=self.cluster, name=name, role=role, permissions=Permissions(**values)
         )
-        data = {
-            **CredentialSerializer(created.credential).data,
-            "secret_key": created.secret_key,
-            "missing_daemons": created.missing_daemons,
-        }
-        location = f"{self.cluster.path}credentials/{created.credential.access_key}/"
-        return Response(data, status=201, headers={"Location": location})
+        return _created(created)
+
+
+def _created(created: CreatedCredential) -> Response:
+    credential = created.credential
+    data = {
+        **CredentialSerializer(credential).data,
+        "secret_key": created.secret_key,
+        "missing_daemons": created.missing_daemons,
+    }
+    location = f"{credential.cluster.path}credentials/{credential.access_key}/"
+    return Response(data, status=201, headers={"Location": location})
 
 
 class CredentialDetailApi(ClusterApi):
@@ -280,6 +288,33 @@ class CredentialDetailApi(ClusterApi):
         """Delete the credential from every broker and name server; 503 names those that have not confirmed it."""
         credential_delete(actor=self.actor, credential=credential_get(self.cluster, access_key))
         return Response(status=204)
+
+
+class CredentialRotateApi(ClusterApi):
+    """A new key pair for an old one."""
+
+    permissions: ClassVar = {"POST": "credential.create"}
+
+    @extend_schema(
+        operation_id="credential_rotate",
+        request=CredentialRotateSerializer,
+        responses={201: CredentialWithSecretSerializer},
+        tags=["credentials"],
+    )
+    @idempotent
+    def post(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
+        """Create a key pair of the same name and rights; the old one works on for `overlap_hours`, and is deleted then.
+
+        The answer is the new pair, with its secret.
+        """
+        form = CredentialRotateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        credential = credential_get(self.cluster, access_key)
+        return _created(
+            credential_rotate(
+                actor=self.actor, credential=credential, overlap_hours=form.validated_data["overlap_hours"]
+            )
+        )
 
 
 class CredentialRevealApi(ClusterApi):

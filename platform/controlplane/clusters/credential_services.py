@@ -6,17 +6,19 @@ that it counts. An answer that got lost is repaired by asking again.
 
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.accounts.actors import Actor
+from controlplane.accounts.actors import Actor, SystemActor
 from controlplane.accounts.models import User
 from controlplane.clusters.account_distribution import accounts_distribute
-from controlplane.clusters.limits import over_limit, tenant_limit
+from controlplane.clusters.limits import over_limit
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -28,10 +30,11 @@ from controlplane.clusters.models import (
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.secrets import access_key_generate, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import BrokerUnreachable, InvalidInput, NotAllowed
+from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotAllowed
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.known_secrets import Finish, KnownSecret
+from controlplane.tenants.limits import tenant_limit
 from controlplane.tenants.models import Role, Tenant
 from controlplane.tenants.rules import actor_ranks, actor_require, role_allows, role_includes
 from controlplane.tenants.sensitive import factor_require
@@ -41,6 +44,7 @@ from highwater import AclAccount
 _TOPIC_PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 _GROUP_PERMS = ("DENY", "SUB", "PUB|SUB", "SUB|PUB")
 _RESOURCE_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+OVERLAP_HOURS_MAX = 720
 _WITHOUT_DAEMONS = (ClusterState.SUSPENDED, ClusterState.DELETION_PENDING, ClusterState.DELETED)
 
 
@@ -108,16 +112,82 @@ def credential_create(
     require_running(cluster)
     if not name.strip():
         raise InvalidInput.for_field("name", say("A name is needed."), "required")
-    at_most = tenant_limit(cluster.tenant, "credentials_per_cluster")
     with transaction.atomic():
-        Cluster.objects.select_for_update().get(pk=cluster.pk)  # of two requests, one is the last that fits
-        if cluster.credentials.filter(is_control=False).count() >= at_most:
-            raise over_limit("credentials_per_cluster", at_most)
+        _one_more_check(cluster)
         credential = _row(cluster, name=name_check("name", name), role=CredentialRole(role), permissions=permissions)
         _note_knower(actor, credential, made=True)
         _record(actor, "credential.create", credential)
+    return _brought_to_daemons(credential)
+
+
+def credential_rotate(*, actor: Actor, credential: Credential, overlap_hours: int) -> CreatedCredential:
+    """Make a key pair of the same name and rights that replaces this one, which works on for `overlap_hours` (0 to 720) and is
+    refused everywhere from then on, and deleted. Programs change to the new pair meanwhile, one after another.
+
+    Raises what `credential_create` does, and then nothing has changed; Conflict for one that ends already. With no overlap a daemon
+    that is missing may still let the old key in, until it answers.
+    """
+    tenant = credential.cluster.tenant
+    for permission in ("credential.create", "credential.delete"):
+        actor_require(actor, permission, tenant)
+        factor_require(actor, permission, tenant)
+    if not 0 <= overlap_hours <= OVERLAP_HOURS_MAX:
+        raise InvalidInput.for_field(
+            "overlap_hours", say("Use a number from 0 to %(most)s.", most=OVERLAP_HOURS_MAX), "out_of_range"
+        )
+    require_running(credential.cluster)
+    with transaction.atomic():
+        _one_more_check(credential.cluster)
+        old = Credential.objects.select_for_update().select_related("cluster__tenant").get(pk=credential.pk)
+        if old.ends_at is not None or old.state == CredentialState.DELETING:
+            raise Conflict(
+                say("This key pair is being replaced or deleted already."),
+                code="credential_ends",
+                hint=say("Rotate the one that replaces it, or delete this one to end it now."),
+            )
+        replacement = _row(old.cluster, name=old.name, role=CredentialRole(old.role), permissions=_permissions_of(old))
+        _note_knower(actor, replacement, made=True)
+        ends_at = timezone.now() + timedelta(hours=overlap_hours)
+        Credential.objects.filter(pk=old.pk).update(ends_at=ends_at, replaced_by=replacement, updated_at=timezone.now())
+        _record(
+            actor, "credential.rotate", old, {"replaced_by": replacement.access_key, "ends_at": ends_at.isoformat()}
+        )
     try:
-        distribution = accounts_distribute(cluster)
+        created = _brought_to_daemons(replacement)
+    except BrokerUnreachable:
+        Credential.objects.filter(pk=old.pk).update(
+            state=old.state, ends_at=None, replaced_by=None, updated_at=timezone.now()
+        )
+        raise
+    if not overlap_hours and not created.missing_daemons:
+        credentials_end(old.cluster)
+        Credential.objects.filter(pk=old.pk, state=CredentialState.DELETING).delete()
+    return created
+
+
+def credentials_end(cluster: Cluster) -> int:
+    """Mark what was replaced, and whose time is over, as being deleted; returns how many. Daemons refuse them already, or with the
+    next file that they get.
+    """
+    ended = 0
+    with transaction.atomic():
+        over = cluster.credentials.select_for_update().filter(ends_at__lte=timezone.now())
+        for credential in over.exclude(state=CredentialState.DELETING):
+            _mark_deleting(SystemActor("key rotation"), credential)
+            ended += 1
+    return ended
+
+
+def credentials_in_force(cluster: Cluster) -> QuerySet[Credential]:
+    """Return the tenant's credentials that daemons are to let in now."""
+    found = cluster.credentials.filter(is_control=False).exclude(state=CredentialState.DELETING)
+    return found.exclude(ends_at__lte=timezone.now())
+
+
+def _brought_to_daemons(credential: Credential) -> CreatedCredential:
+    """Have the daemons take a new credential. Raises BrokerUnreachable, without the credential, when none does."""
+    try:
+        distribution = accounts_distribute(credential.cluster)
         if not distribution.confirmed:
             raise BrokerUnreachable(
                 say("No broker or name server of the cluster answers."),
@@ -133,6 +203,14 @@ def credential_create(
     )
     credential.refresh_from_db()
     return CreatedCredential(credential, secret_decrypt(credential.secret_encrypted), distribution.missing)
+
+
+def _one_more_check(cluster: Cluster) -> None:
+    """Raise LimitReached where the cluster has all keys that it may have. Call it in the transaction that writes one more."""
+    at_most = tenant_limit(cluster.tenant, "credentials_per_cluster")
+    Cluster.objects.select_for_update().get(pk=cluster.pk)  # of two requests, one is the last that fits
+    if cluster.credentials.filter(is_control=False).count() >= at_most:
+        raise over_limit("credentials_per_cluster", at_most)
 
 
 def credential_delete(*, actor: Actor, credential: Credential) -> None:
@@ -284,6 +362,15 @@ def acl_account(credential: Credential) -> AclAccount:
     )
 
 
+def _permissions_of(credential: Credential) -> Permissions:
+    return Permissions(
+        default_topic_perm=credential.default_topic_perm,
+        default_group_perm=credential.default_group_perm,
+        topic_perms=dict(credential.topic_perms),
+        group_perms=dict(credential.group_perms),
+    )
+
+
 def _row(
     cluster: Cluster,
     *,
@@ -307,11 +394,11 @@ def _row(
     )
 
 
-def _record(actor: Actor, action: str, credential: Credential) -> None:
+def _record(actor: Actor, action: str, credential: Credential, details: Mapping[str, str] | None = None) -> None:
     audit_event_record(
         actor=actor,
         action=action,
         resource=f"{credential.cluster.path}credentials/{credential.access_key}/",
         tenant_id=credential.cluster.tenant_id,
-        details={"name": credential.name, "role": credential.role},
+        details={"name": credential.name, "role": credential.role, **(details or {})},
     )

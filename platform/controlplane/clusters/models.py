@@ -276,6 +276,8 @@ class Credential(BaseModel):
     default_group_perm = models.CharField(max_length=16, default="SUB")
     topic_perms = models.JSONField(default=dict, help_text="topic -> DENY | PUB | SUB | PUB|SUB")
     group_perms = models.JSONField(default=dict, help_text="group -> DENY | SUB")
+    ends_at = models.DateTimeField(null=True, help_text="refused everywhere from then on, and deleted")
+    replaced_by = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="replaces")
 
     class Meta:
         constraints: ClassVar = [

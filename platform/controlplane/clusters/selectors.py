@@ -70,7 +70,7 @@ def credential_list(cluster: Cluster) -> QuerySet[Credential]:
     """
     members = Membership.objects.filter(tenant=cluster.tenant_id).values("user")
     former = Q(knowers__isnull=False) & ~Q(knowers__user__in=members)
-    found = cluster.credentials.filter(is_control=False).select_related("cluster__tenant")
+    found = cluster.credentials.filter(is_control=False).select_related("cluster__tenant", "replaced_by")
     return found.annotate(
         known_to_former_members=ArrayAgg(
             "knowers__user__email", filter=former, order_by="knowers__user__email", default=Value([])

@@ -5,6 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.clusters.credential_services import OVERLAP_HOURS_MAX
 from controlplane.clusters.labels import KEY_PATTERN, LABELS_MAX, TEXT_CHARACTERS_MAX, VALUE_PATTERN
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.limits import LIMIT_MAX
@@ -213,6 +214,15 @@ class CredentialSerializer(Shape):
         default=list,
         help_text="who made it or saw its secret, and has left the tenant: replace it",
     )
+    ends_at = serializers.DateTimeField(
+        allow_null=True, help_text="it was replaced, is refused everywhere from then on, and deleted; else null"
+    )
+    replaced_by = serializers.CharField(
+        source="replaced_by.access_key",
+        allow_null=True,
+        default=None,
+        help_text="access key of the pair that replaces it; null if none does",
+    )
     created_at = serializers.DateTimeField()
 
 
@@ -231,6 +241,17 @@ class CredentialSecretSerializer(Shape):
 
     access_key = serializers.CharField()
     secret_key = serializers.CharField()
+
+
+class CredentialRotateSerializer(Shape):
+    """How long the old key pair works beside the new one."""
+
+    overlap_hours = serializers.IntegerField(
+        default=24,
+        min_value=0,
+        max_value=OVERLAP_HOURS_MAX,
+        help_text="then the old key is refused and deleted; 0: at once, as after a leak",
+    )
 
 
 class CredentialCreateSerializer(Shape):

@@ -39,6 +39,11 @@ urlpatterns = [
         apis.CredentialRevealApi.as_view(),
         name="credential-reveal",
     ),
+    path(
+        f"{_CLUSTER}credentials/<slug:access_key>/rotate/",
+        apis.CredentialRotateApi.as_view(),
+        name="credential-rotate",
+    ),
     path("tenants/<slug:tenant>/limits/", apis.LimitsApi.as_view(), name="limits"),
     path("tenants/<slug:tenant>/operations/", apis.TenantOperationListApi.as_view(), name="operation-list"),
     path("operator/tenants/", operator_apis.OwnLimitsListApi.as_view(), name="tenant-limits-list"),

@@ -504,6 +504,27 @@ class CredentialForm(forms.Form):
         return _RIGHTS[self.cleaned_data["rights"]]
 
 
+class CredentialRotateForm(forms.Form):
+    """How long the old key pair works beside the new one."""
+
+    overlap_hours = forms.TypedChoiceField(
+        label=say("The old key pair works for"),
+        initial=24,
+        coerce=int,
+        widget=forms.RadioSelect,
+        choices=[
+            (24, Choice(say("24 hours more"), say("Programs change to the new pair meanwhile."))),
+            (168, Choice(say("7 days more"), say("For programs that are rolled out slowly."))),
+            (720, Choice(say("30 days more"), say("The longest there is."))),
+            (0, Choice(say("Not at all"), say("It has leaked: programs that still use it are refused at once."))),
+        ],
+    )
+
+    def body(self) -> dict[str, object]:
+        """Return what was chosen as the API's request."""
+        return {"overlap_hours": form_values(self).get("overlap_hours", 24)}
+
+
 ROLE_DETAILS: dict[str, str] = {
     Role.OWNER: say("Everything, and makes other owners."),
     Role.ADMIN: say("Manages members, the budget and the tenant’s settings."),

@@ -169,6 +169,7 @@ _cluster: list[URLPattern | URLResolver] = [
     path("settings/grow/", cluster_settings.cluster_grow_page, name="cluster-grow"),
     path("credentials/", credentials.credential_list_page, name="credential-list"),
     path("credentials/<str:access_key>/reveal/", credentials.credential_reveal_page, name="credential-reveal"),
+    path("credentials/<str:access_key>/rotate/", credentials.credential_rotate_page, name="credential-rotate"),
     path("credentials/<str:access_key>/delete/", credentials.credential_delete_page, name="credential-delete"),
     path("topics/", topics.topic_list_page, name="topic-list"),
     # Not below topics/, where a topic may be called `new`.

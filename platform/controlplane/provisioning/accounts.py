@@ -7,6 +7,7 @@ answer with the written file's version proves that a deleted key is refused and 
 from django.db import transaction
 
 from controlplane.clusters.account_distribution import Distribution
+from controlplane.clusters.credential_services import credentials_end
 from controlplane.clusters.models import Cluster, Credential, CredentialState
 from controlplane.clusters.replica_remoting import accounts_versions
 from controlplane.common.errors import BrokerUnreachable
@@ -50,8 +51,10 @@ def accounts_distribute(cluster: Cluster, driver: Driver | None = None) -> Distr
 def accounts_reconcile(
     cluster: Cluster, daemons: list[Daemon], statuses: dict[str, ProcessStatus], driver: Driver
 ) -> None:
-    """Bring accounts that differ from the rows back in line, and finish deletions that a daemon had missed."""
-    if not _unconfirmed(cluster, daemons, statuses):
+    """Bring accounts that differ from the rows back in line, end keys whose time is over, and finish deletions that a daemon had
+    missed.
+    """
+    if not credentials_end(cluster) and not _unconfirmed(cluster, daemons, statuses):
         _deletions_finish(cluster)
         return
     distribution = accounts_distribute(cluster, driver)

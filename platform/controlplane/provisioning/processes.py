@@ -9,12 +9,11 @@ from django.conf import settings
 
 from controlplane.clusters.broker_keys import properties_of
 from controlplane.clusters.configuration import wanted_values
-from controlplane.clusters.credential_services import acl_account
+from controlplane.clusters.credential_services import acl_account, credentials_in_force
 from controlplane.clusters.limits import broker_quota_keys
 from controlplane.clusters.models import (
     Cluster,
     ClusterMode,
-    CredentialState,
     NameServer,
     Replica,
     in_sync_replicas_of,
@@ -235,12 +234,7 @@ def cluster_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
 
 
 def _accounts(cluster: Cluster) -> list[AclAccount]:
-    return [
-        acl_account(credential)
-        for credential in cluster.credentials.filter(is_control=False)
-        .exclude(state=CredentialState.DELETING)
-        .order_by("created_at")
-    ]
+    return [acl_account(credential) for credential in credentials_in_force(cluster).order_by("created_at")]
 
 
 def _account_files(folder: str, control: AclAccount, accounts: list[AclAccount]) -> dict[str, str]:

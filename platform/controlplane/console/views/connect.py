@@ -70,6 +70,6 @@ def _context(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> d
 
 
 def _first_credential(cluster: Cluster) -> Credential | None:
-    """Return the key pair that is filled in: the oldest that programs can use."""
-    usable = credential_list(cluster).exclude(state=CredentialState.DELETING)
+    """Return the key pair that is filled in: the oldest that programs can use, and that is not being replaced."""
+    usable = credential_list(cluster).exclude(state=CredentialState.DELETING).filter(ends_at=None)
     return usable.filter(role="app").order_by("created_at").first() or usable.order_by("created_at").first()

@@ -12,6 +12,7 @@ from controlplane.clusters.credential_services import (
     credential_create,
     credential_delete,
     credential_reveal,
+    credential_rotate,
 )
 from controlplane.clusters.models import Cluster, Credential, CredentialRole
 from controlplane.clusters.selectors import cluster_get, credential_get, credential_list
@@ -20,7 +21,7 @@ from controlplane.common.sentences import say, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.forms import ConfirmForm, CredentialForm
+from controlplane.console.forms import ConfirmForm, CredentialForm, CredentialRotateForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
@@ -140,6 +141,52 @@ def credential_delete_page(request: ConsoleRequest, tenant: Tenant, cluster: str
         "curl": act_of("DELETE", f"{found.path}credentials/{credential.access_key}/"),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="clusters", status=status_of(form))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@tenant_page("credential.create")
+def credential_rotate_page(request: ConsoleRequest, tenant: Tenant, cluster: str, access_key: str) -> HttpResponse:
+    """Replace a key pair by a new one of the same rights."""
+    found = cluster_get(tenant, cluster)
+    credential = credential_get(found, access_key)
+    back = reverse("console:credential-list", args=[tenant.slug, found.slug])
+    form = CredentialRotateForm(request.POST if request.method == "POST" else None)
+    act = act_of("POST", f"{found.path}credentials/{credential.access_key}/rotate/", form.body())
+    if wants_code(request):
+        return code_answer(act)
+    if form.is_valid():
+        try:
+            made = credential_rotate(
+                actor=request.user, credential=credential, overlap_hours=form.cleaned_data["overlap_hours"]
+            )
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            words = say(
+                "There is a new key pair “%(name)s”: %(key)s.", name=credential.name, key=made.credential.access_key
+            )
+            if made.missing_daemons:
+                late = say("These did not confirm it yet: %(late)s.", late=", ".join(made.missing_daemons))
+                words = say("%(first)s %(rest)s", first=words, rest=late)
+            tell_done(request, words)
+            return redirect(back)
+    context = {
+        "form": form,
+        "heading": say("Replace the key pair “%(credential)s”?", credential=credential.name),
+        "consequence": say(
+            "A new key pair with the same rights is made. Once the time is over, %(access_key)s is refused everywhere, and"
+            " deleted.",
+            access_key=credential.access_key,
+        ),
+        "verb": say("Replace"),
+        "button": say("Replace key pair"),
+        "back": back,
+        "crumbs": [{"url": back, "words": say("Credentials")}],
+        "curl": act,
+    }
+    return tenant_render(
+        request, tenant, "console/credential_rotate.html", context, section="clusters", status=status_of(form)
+    )
 
 
 def _list(

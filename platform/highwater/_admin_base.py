@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -34,11 +34,17 @@ class AdminBase:
         timeout_ms: int = 3000,
         *,
         use_tls: bool | ssl.SSLContext = False,
+        only_addresses: Collection[str] | None = None,
     ) -> None:
         self._client = ClientInstance(
             # JSON headers: every broker and name server reads them, and administration is not in a hurry.
             make_options(
-                namesrv, credentials=credentials, timeout_ms=timeout_ms, use_tls=use_tls, serialize_type="JSON"
+                namesrv,
+                credentials=credentials,
+                timeout_ms=timeout_ms,
+                use_tls=use_tls,
+                serialize_type="JSON",
+                only_addresses=only_addresses,
             )
         )
 

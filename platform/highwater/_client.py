@@ -11,7 +11,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,6 +54,7 @@ class ClientOptions:
     tls: ssl.SSLContext | None = None
     serialize_type: SerializeType = SerializeType.ROCKETMQ
     backend: NetworkBackend | None = None
+    only_addresses: frozenset[str] | None = None
 
 
 def make_options(
@@ -65,8 +66,12 @@ def make_options(
     poll_name_server_interval_ms: int = 30_000,
     heartbeat_broker_interval_ms: int = 30_000,
     serialize_type: SerializeType | str = SerializeType.ROCKETMQ,
+    only_addresses: Collection[str] | None = None,
 ) -> ClientOptions:
-    """The options of one client, checked; raises ConfigurationError."""
+    """The options of one client, checked; raises ConfigurationError.
+
+    With `only_addresses` it connects to these and the name servers alone.
+    """
     for name, value in (
         ("timeout_ms", timeout_ms),
         ("poll_name_server_interval_ms", poll_name_server_interval_ms),
@@ -80,14 +85,16 @@ def make_options(
         except KeyError:
             raise ConfigurationError(f"serialize_type is {serialize_type!r}; it must be ROCKETMQ or JSON") from None
     tls = ssl.create_default_context() if use_tls is True else use_tls or None
+    name_servers = parse_name_servers(namesrv)
     return ClientOptions(
-        namesrv=parse_name_servers(namesrv),
+        namesrv=name_servers,
         credentials=credentials,
         timeout_ms=timeout_ms,
         poll_name_server_interval_ms=poll_name_server_interval_ms,
         heartbeat_broker_interval_ms=heartbeat_broker_interval_ms,
         tls=tls,
         serialize_type=serialize_type,
+        only_addresses=None if only_addresses is None else frozenset({*name_servers, *only_addresses}),
     )
 
 
@@ -123,6 +130,7 @@ class ClientInstance:
             tls=options.tls,
             backend=options.backend,
             on_connected=self._connected,
+            only_addresses=options.only_addresses,
         )
         self._name_servers = NameServers(self._remoting, options.namesrv)
         self._routes = RouteTable(self._name_servers, timeout_ms=options.timeout_ms)

@@ -6,7 +6,7 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -74,7 +74,8 @@ class AsyncProducer:
 
     `namesrv` is `host:port;host:port` or a list; options carry RocketMQ's names and defaults. Every method raises only
     HighwaterError. One producer serves any number of tasks at once. `enable_msg_trace` has it write a trace record of each
-    send, beside it, to `trace_topic`.
+    send, beside it, to `trace_topic`. With `only_addresses` (`host:port`) it connects to these and the name servers alone, whatever
+    routes say.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class AsyncProducer:
         serialize_type: str = "ROCKETMQ",
         enable_msg_trace: bool = False,
         trace_topic: str = RMQ_SYS_TRACE_TOPIC,
+        only_addresses: Collection[str] | None = None,
     ) -> None:
         check_group(group)
         if retry_times_when_send_failed < 0:
@@ -117,6 +119,7 @@ class AsyncProducer:
                 poll_name_server_interval_ms=poll_name_server_interval_ms,
                 heartbeat_broker_interval_ms=heartbeat_broker_interval_ms,
                 serialize_type=serialize_type,
+                only_addresses=only_addresses,
             )
         )
         self._client.producer_groups.add(group)

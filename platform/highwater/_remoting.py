@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -153,8 +153,10 @@ class RemotingClient:
         tls: ssl.SSLContext | None = None,
         backend: NetworkBackend | None = None,
         on_connected: Callable[[str], None] | None = None,
+        only_addresses: Collection[str] | None = None,
     ) -> None:
         self._tasks = tasks
+        self._only = None if only_addresses is None else frozenset(only_addresses)
         self._sign = None if credentials is None else _signature_of(credentials)
         self._tls = tls
         self._backend: NetworkBackend = AnyioBackend() if backend is None else backend
@@ -238,6 +240,8 @@ class RemotingClient:
     async def _channel(self, address: str) -> _Channel:
         if self._closed:
             raise ClientStateError("the client was stopped")
+        if self._only is not None and address not in self._only:
+            raise ConnectError(say("%(address)s is no address that this client may connect to", address=address))
         entry = self._addresses.get(address)
         if entry is None:
             entry = self._addresses[address] = _Address()

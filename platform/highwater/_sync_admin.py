@@ -6,7 +6,7 @@ Made by platform/generate_sync_clients.py.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
 from highwater._admin import AsyncAdmin
@@ -49,8 +49,9 @@ class Admin(SyncClient[AsyncAdmin]):
         timeout_ms: int = 3000,
         *,
         use_tls: bool | ssl.SSLContext = False,
+        only_addresses: Collection[str] | None = None,
     ) -> None:
-        super().__init__(AsyncAdmin(namesrv, credentials, timeout_ms, use_tls=use_tls))
+        super().__init__(AsyncAdmin(namesrv, credentials, timeout_ms, use_tls=use_tls, only_addresses=only_addresses))
 
     @classmethod
     def from_env(cls) -> Self:

@@ -6,7 +6,7 @@ Made by platform/generate_sync_clients.py.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Self
 
 from highwater._models import Credentials, Message, MessageQueue, SendResult
@@ -23,7 +23,8 @@ class Producer(SyncClient[AsyncProducer]):
 
     `namesrv` is `host:port;host:port` or a list; options carry RocketMQ's names and defaults. Every method raises only
     HighwaterError. One producer serves any number of threads at once. `enable_msg_trace` has it write a trace record of each
-    send, beside it, to `trace_topic`.
+    send, beside it, to `trace_topic`. With `only_addresses` (`host:port`) it connects to these and the name servers alone, whatever
+    routes say.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Producer(SyncClient[AsyncProducer]):
         serialize_type: str = "ROCKETMQ",
         enable_msg_trace: bool = False,
         trace_topic: str = RMQ_SYS_TRACE_TOPIC,
+        only_addresses: Collection[str] | None = None,
     ) -> None:
         super().__init__(
             AsyncProducer(
@@ -68,6 +70,7 @@ class Producer(SyncClient[AsyncProducer]):
                 serialize_type=serialize_type,
                 enable_msg_trace=enable_msg_trace,
                 trace_topic=trace_topic,
+                only_addresses=only_addresses,
             )
         )
 

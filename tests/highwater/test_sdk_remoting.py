@@ -216,6 +216,24 @@ async def test_a_client_that_was_stopped_dials_no_more() -> None:
             await client.invoke(server.address, request(), 5000)
 
 
+async def test_a_client_that_was_told_its_addresses_connects_to_no_other() -> None:
+    async with scripted_server() as server, anyio.create_task_group() as tasks:
+        client = RemotingClient(tasks, only_addresses=["127.0.0.1:1"])
+        with pytest.raises(errors.ConnectError, match="no address that this client may connect to"):
+            await client.invoke(server.address, request(), 5000)
+        with pytest.raises(errors.ConnectError, match="no address"):
+            await client.invoke_oneway(server.address, request(), 5000)
+        assert server.connection_count == 0
+        await client.aclose()
+
+
+async def test_the_name_servers_are_among_the_addresses_that_a_client_was_told() -> None:
+    options = make_options(
+        "127.0.0.1:1", credentials=None, timeout_ms=1000, use_tls=False, only_addresses=["127.0.0.1:2"]
+    )
+    assert options.only_addresses == frozenset({"127.0.0.1:1", "127.0.0.1:2"})
+
+
 async def test_an_error_of_the_callers_own_code_comes_through_unwrapped() -> None:
     options = make_options("127.0.0.1:1", credentials=None, timeout_ms=1000, use_tls=False)
     client = ClientInstance(options)

@@ -1,6 +1,7 @@
 """The one place where the control plane opens connections to a cluster's daemons, with its own credential.
 
-Every request has a time limit (HIGHWATER_REMOTING_TIMEOUT_MS), and every error of the SDK becomes one of ours.
+It connects to addresses of the cluster's own rows only, whatever a name server says. Every request has a time limit
+(HIGHWATER_REMOTING_TIMEOUT_MS), and every error of the SDK becomes one of ours.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from django.conf import settings
 
 from controlplane.clusters.models import Cluster, ClusterState, Credential
+from controlplane.clusters.own_addresses import broker_addresses
 from controlplane.clusters.remarks import error_words
 from controlplane.clusters.secrets import secret_decrypt
 from controlplane.clusters.states import state_word
@@ -49,6 +51,7 @@ def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterato
             credentials=control_credentials(cluster),
             timeout_ms=timeout_ms or settings.HIGHWATER_REMOTING_TIMEOUT_MS,
             use_tls=cluster_tls(cluster) or False,
+            only_addresses=broker_addresses(cluster),
         ) as admin,
     ):
         yield admin
@@ -68,6 +71,7 @@ def cluster_producer(cluster: Cluster, *, retries: int = 2) -> Iterator[Producer
             credentials=control_credentials(cluster),
             timeout_ms=settings.HIGHWATER_REMOTING_TIMEOUT_MS,
             use_tls=cluster_tls(cluster) or False,
+            only_addresses=broker_addresses(cluster),
         ) as producer,
     ):
         yield producer

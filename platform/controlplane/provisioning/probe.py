@@ -47,7 +47,7 @@ def registrations(
     answers = []
     for name_server in name_servers:
         try:
-            with Admin([name_server], credentials=credentials, timeout_ms=_TIMEOUT_MS, use_tls=tls or False) as admin:
+            with _admin([name_server], leader_addresses, credentials, tls) as admin:
                 table = admin.cluster_info().broker_addr_table
                 found = {broker for data in table.values() for broker in data.broker_addrs.values()}
                 for address in found.intersection(leader_addresses).difference(own_addresses):
@@ -57,6 +57,15 @@ def registrations(
         else:
             answers.append(Registration(name_server, frozenset(found)))
     return answers
+
+
+def _admin(
+    name_servers: list[str], brokers: Collection[str], credentials: Credentials | None, tls: ssl.SSLContext | None
+) -> Admin:
+    """Return an Admin that connects to these addresses alone."""
+    return Admin(
+        name_servers, credentials=credentials, timeout_ms=_TIMEOUT_MS, use_tls=tls or False, only_addresses=brokers
+    )
 
 
 def _own_address(admin: Admin, address: str) -> set[str]:
@@ -69,7 +78,7 @@ def _own_address(admin: Admin, address: str) -> set[str]:
 def broker_answers(name_servers: list[str], broker: str, credentials: Credentials, tls: ssl.SSLContext | None) -> str:
     """Send one signed request to a broker; return an empty text when it answers, else why not."""
     try:
-        with Admin(name_servers, credentials=credentials, timeout_ms=_TIMEOUT_MS, use_tls=tls or False) as admin:
+        with _admin(name_servers, [broker], credentials, tls) as admin:
             admin.broker_runtime_info(broker)
     except HighwaterError as error:
         return error_words(error)
@@ -79,7 +88,7 @@ def broker_answers(name_servers: list[str], broker: str, credentials: Credential
 def broker_refuses_strangers(name_servers: list[str], broker: str, tls: ssl.SSLContext | None) -> bool:
     """Send one unsigned request; return whether it is refused for lack of permission."""
     try:
-        with Admin(name_servers, timeout_ms=_TIMEOUT_MS, use_tls=tls or False) as admin:
+        with _admin(name_servers, [broker], None, tls) as admin:
             admin.broker_config(broker)
     except PermissionDeniedError:
         return True

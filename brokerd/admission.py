@@ -48,7 +48,7 @@ class Admission:
 
     def admit(self, peer: Peer) -> Peer | None:
         """Take a new connection; returns the one to close for it. The peer itself is returned when all others are proven."""
-        own = self._unproven.setdefault(peer.remote_address[0], {})
+        own = self._unproven.setdefault(peer.network, {})
         leaving = None
         if len(own) >= UNPROVEN_PER_ADDRESS_MAX:
             leaving = self._longest_unproven(own)
@@ -56,11 +56,11 @@ class Admission:
             leaving = self._of_the_fullest_address()
             if leaving is None:
                 if not own:
-                    del self._unproven[peer.remote_address[0]]
+                    del self._unproven[peer.network]
                 return peer
         if leaving is not None:
             self.leave(leaving)
-            own = self._unproven.setdefault(peer.remote_address[0], {})
+            own = self._unproven.setdefault(peer.network, {})
         self.peers.add(peer)
         own[peer] = None
         return leaving
@@ -69,7 +69,7 @@ class Admission:
         """It is gone, or about to be; harmless when done twice."""
         self.peers.discard(peer)
         self.count_unfinished(peer, 0)
-        address = peer.remote_address[0]
+        address = peer.network
         own = self._unproven.get(address)
         if own is not None:
             own.pop(peer, None)
@@ -87,7 +87,7 @@ class Admission:
         self._frames_bytes[proven] += size - before
         peer.unfinished_bytes = size
         if not proven:
-            self._count_address(peer.remote_address[0], size - before)
+            self._count_address(peer.network, size - before)
         if not size and proven is not peer.proven:
             peer.proven_frames = peer.proven  # counted there from its next frame on
         if size <= before:
@@ -105,7 +105,7 @@ class Admission:
 
     def _of_the_address_that_holds_most(self, newcomer: Peer) -> Peer:
         address = max(self._unproven_bytes, key=self._unproven_bytes.__getitem__)
-        if address == newcomer.remote_address[0]:
+        if address == newcomer.network:
             return newcomer
         own = [peer for peer in self._unproven.get(address, ()) if not peer.proven_frames]
         return max(own, key=lambda peer: peer.unfinished_bytes, default=newcomer)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from mqwire.addresses import network_of
 from mqwire.message import pack_host
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Peer:
         "has_certificate",
         "id",
         "last_read_s",
+        "network",
         "partial_deadline_s",
         "pending_bytes",
         "proven",
@@ -106,6 +108,7 @@ class Peer:
         ip = address[0].partition("%")[0]
         if ip.startswith("::ffff:"):  # an IPv4 client on a dual-stack socket
             ip = ip[7:]
+        self.network = network_of(ip)  # where it counts while it is a stranger's
         self.remote_address: tuple[str, int] = (ip, address[1])
         self.remote_host = pack_host(ip, address[1])
         self.closed = False

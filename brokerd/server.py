@@ -34,6 +34,8 @@ _RECEIVE_BUFFER_BYTES: Final = 512 * 1024
 # Of a peer that has not shown an account the kernel holds, and one turn takes of a large frame, this much: where hundreds send
 # frames of megabytes, their memory for TCP is under pressure otherwise, the kernel drops what has come, and a good client waits.
 _UNPROVEN_WINDOW_BYTES: Final = 64 * 1024
+# What is held for a record of TLS of which a part is here, however small.
+_OPEN_RECORD_BYTES: Final = 32 * 1024
 # A first request is smaller as a rule. Hundreds of requests in one bite would be a stranger's to wait here.
 _STRANGERS_BITE_BYTES: Final = 4 * 1024
 # Of peers with an account, bites are small while so much that was read waits for its turn.
@@ -210,7 +212,7 @@ class Server:
                 # The peer's before the handshake, so that closing a peer to make room for another frees its descriptor at once.
                 peer.socket = await self._tls.accept(peer.socket)
                 if isinstance(peer.socket, TlsSocket):
-                    await peer.socket.handshake(self._shares.of_stranger(peer.remote_address[0]))
+                    await peer.socket.handshake(self._shares.of_stranger(peer.network))
                     peer.has_certificate = peer.socket.has_certificate
             await self._read(service, peer, connection)
         except (OSError, trio.ClosedResourceError) as error:
@@ -226,7 +228,7 @@ class Server:
 
     async def _read(self, service: Service, peer: Peer, connection: Connection) -> None:
         sock = peer.socket
-        share: AnyShare = self._shares.of_stranger(peer.remote_address[0])
+        share: AnyShare = self._shares.of_stranger(peer.network)
         buffer = memoryview(self._buffer)
         wait_readable = trio.lowlevel.wait_readable
         pending = sock.pending if isinstance(sock, TlsSocket) else None
@@ -251,6 +253,8 @@ class Server:
                 count = sock.recv_into(buffer[: self._bite_bytes(peer)])
             except BlockingIOError:
                 turns = 0
+                if pending is not None and not peer.proven:  # a part of a record is here
+                    self._count_unfinished(peer, max(connection.buffered_bytes, _OPEN_RECORD_BYTES))
                 continue
             if count == 0:
                 return

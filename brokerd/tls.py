@@ -109,11 +109,12 @@ async def _handshake(secured: ssl.SSLSocket, share: AnyShare) -> None:
             secured.do_handshake()
             return
         except ssl.SSLWantReadError:
-            share.spend(trio.current_time() - began_s)
-            await trio.lowlevel.wait_readable(secured)
+            wait = trio.lowlevel.wait_readable
         except ssl.SSLWantWriteError:
+            wait = trio.lowlevel.wait_writable
+        finally:
             share.spend(trio.current_time() - began_s)
-            await trio.lowlevel.wait_writable(secured)
+        await wait(secured)
 
 
 def client_tls(config: BrokerConfig) -> Callable[[], ssl.SSLContext] | None:

@@ -14,10 +14,12 @@ import math
 import resource
 import socket
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from mqwire.addresses import network_of
 from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
@@ -45,6 +47,8 @@ UNTRUSTED_SMALL_FRAMES_BYTES: Final = 16 * 1024 * 1024
 # And in larger frames: a few large brokers that register for the first time, for whom the small ones leave room.
 UNTRUSTED_LARGE_FRAMES_BYTES: Final = 48 * 1024 * 1024
 _UNFINISHED_MAX_BYTES: Final = {False: UNTRUSTED_SMALL_FRAMES_BYTES, True: UNTRUSTED_LARGE_FRAMES_BYTES}
+# What is held for a record of TLS of which a part is here, however small.
+OPEN_RECORD_BYTES: Final = 32 * 1024
 # A broker on a slow line that delivers is given longer than the frame timeout.
 _FRAME_BYTES_PER_S: Final = 64 * 1024
 _RECEIVE_BYTES: Final = 64 * 1024
@@ -149,23 +153,29 @@ class Peer:
         "has_certificate",
         "host",
         "partial_since_s",
+        "record_bytes",
         "scope",
         "socket_stream",
         "stream",
+        "tls",
         "trusted",
         "unfinished_bytes",
+        "waiting",
     )
 
     def __init__(self, accepted: socket.socket, strangers_turn: trio.StrictFIFOLock, shares: Shares) -> None:
         address = accepted.getpeername()
-        self.host: str = address[0]
+        self.host = network_of(address[0])  # where it counts among strangers
         self.socket_stream = _TurnsOfStrangers(accepted, strangers_turn, shares.of_stranger(self.host))
         self.stream: Connected = self.socket_stream
+        self.tls: TlsConnection | None = None  # the stream, where it is one
         self.scope = trio.CancelScope()
         self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
         self.trusted = False
         self.has_certificate = False  # of the CA that tls.server.trustCertPath names
-        self.unfinished_bytes = 0  # of a frame of a stranger's
+        self.unfinished_bytes = 0  # of a frame of a stranger's, and of a record
+        self.record_bytes = 0  # held for a record of TLS of which a part is here
+        self.waiting = trio.CancelScope()  # for what it sends next
         self.partial_since_s: float | None = None
         self._name = f"{address[0]}:{address[1]}#{next(_ids)}"
 
@@ -300,6 +310,8 @@ class Server:
             logger.exception("%r: closing after an error of this program", peer)
         finally:
             self._account(peer, 0)
+            # The one of TLS knows the peer: in a circle, both would wait for the garbage collector.
+            peer.stream, peer.tls = peer.socket_stream, None
             self._forget(peer)
             self._routes.on_channel_closed(peer)
             peer.socket_stream.close()
@@ -341,12 +353,14 @@ class Server:
             return
         await peer.socket_stream.turn()
         with self._in_handshake(peer):
-            secured = TlsConnection(peer.socket_stream, tls.get(), server_side=True)
+            secured = TlsConnection(
+                *(peer.socket_stream, tls.get()), server_side=True, note_record=partial(self._note_record, peer)
+            )
             with trio.move_on_after(_HANDSHAKE_TIMEOUT_S) as shaking:
                 await secured.handshake()
         if shaking.cancelled_caught:
             raise trio.ClosedResourceError
-        peer.stream = secured
+        peer.stream = peer.tls = secured
         peer.has_certificate = secured.has_certificate
 
     @contextlib.contextmanager
@@ -398,7 +412,9 @@ class Server:
             if peer.partial_since_s + patience_s < deadline_s:
                 deadline_s = peer.partial_since_s + patience_s
                 why = "a frame has been incomplete for too long"
-        with trio.move_on_at(deadline_s):
+        if peer.tls is not None and peer.tls.has_more:  # received already: it must not be served for nothing
+            await peer.socket_stream.turn()
+        with trio.move_on_at(deadline_s) as peer.waiting:
             is_small = not peer.trusted and peer.partial_since_s is None
             return await peer.stream.receive_some(_STRANGERS_BITE_BYTES if is_small else _RECEIVE_BYTES)
         logger.info("%r: closing, %s", peer, why)
@@ -409,7 +425,18 @@ class Server:
             peer.partial_since_s = None
         elif peer.partial_since_s is None:
             peer.partial_since_s = trio.current_time()
-        self._account(peer, 0 if peer.trusted else unfinished_bytes)
+        self._check_unfinished(peer, unfinished_bytes)
+
+    def _note_record(self, peer: Peer, is_open: bool) -> None:
+        """A part of a record of TLS is here and the rest is waited for, or that is over."""
+        peer.record_bytes = OPEN_RECORD_BYTES if is_open else 0
+        if is_open:
+            patience_s = self._config.frame_read_timeout_ms / 1000
+            peer.waiting.deadline = min(peer.waiting.deadline, trio.current_time() + patience_s)
+        self._check_unfinished(peer, peer.connection.buffered_bytes)
+
+    def _check_unfinished(self, peer: Peer, frame_bytes: int) -> None:
+        self._account(peer, 0 if peer.trusted else frame_bytes + peer.record_bytes)
         is_large = peer.unfinished_bytes > UNTRUSTED_FRAME_BYTES
         if self._unfinished_bytes[is_large] > _UNFINISHED_MAX_BYTES[is_large]:
             kind = "above" if is_large else "of at most"

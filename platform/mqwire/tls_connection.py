@@ -6,6 +6,7 @@ Sans-io but for the waiting, which is that of the connection below.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from typing import Final, Protocol
 
 _RECORD_BYTES: Final = 64 * 1024
@@ -29,8 +30,20 @@ class TlsConnection:
     the garbage collector, as that of trio.SSLStream would.
     """
 
-    def __init__(self, below: Connected, context: ssl.SSLContext, *, server_side: bool = False) -> None:
+    def __init__(
+        self,
+        below: Connected,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        note_record: Callable[[bool], None] | None = None,
+    ) -> None:
+        """`note_record` is told when a part of a record has arrived, for which memory is held, and when the rest has; what it
+        raises ends the call.
+        """
         self._below = below
+        self._note_record = note_record
+        self._is_open = False  # a part of a record is here
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
 
@@ -41,7 +54,7 @@ class TlsConnection:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 await self._flush()
-                if not await self._fill():
+                if not await self._fill(_RECORD_BYTES):
                     raise ConnectionError("the other end closed the connection during the TLS handshake") from None
             else:
                 await self._flush()
@@ -56,15 +69,32 @@ class TlsConnection:
         self._tls.write(data)
         await self._flush()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether something is here already, which may be received without waiting."""
+        return bool(self._tls.pending() or self._incoming.pending)
+
     async def receive_some(self, max_bytes: int) -> bytes | bytearray:
         while True:
+            were_here = self._incoming.pending
             try:
-                return self._tls.read(max_bytes)
+                data = self._tls.read(max_bytes)
             except ssl.SSLWantReadError:
-                if not await self._fill():
+                if were_here:
+                    self._record_is_open(True)
+                if not await self._fill(max_bytes):
                     return b""
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
+            else:
+                self._record_is_open(False)
+                return data
+
+    def _record_is_open(self, is_open: bool) -> None:
+        if is_open is not self._is_open:
+            self._is_open = is_open
+            if self._note_record is not None:
+                self._note_record(is_open)
 
     def close(self) -> None:
         self._below.close()
@@ -74,8 +104,8 @@ class TlsConnection:
         if data:
             await self._below.send_all(data)
 
-    async def _fill(self) -> bool:
-        data = await self._below.receive_some(_RECORD_BYTES)
+    async def _fill(self, max_bytes: int) -> bool:
+        data = await self._below.receive_some(max_bytes)
         if not data:
             self._incoming.write_eof()
             return False

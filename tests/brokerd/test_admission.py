@@ -15,14 +15,14 @@ MANY_PLACES = 16_000
 class Facts:
     """What the decisions look at of a connection."""
 
-    remote_address: tuple[str, int]
+    network: str
     proven: bool
     proven_frames: bool = False
     unfinished_bytes: int = 0
 
 
 def peer_of(address: str, *, proven: bool = False) -> Peer:
-    return cast("Peer", Facts((address, 1), proven))
+    return cast("Peer", Facts(address, proven))
 
 
 def admitted(admission: Admission, peer: Peer) -> Peer:

@@ -20,6 +20,7 @@ from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
 from mqwire.turns import Share, Shares
+from tests.noted_turns import turns_noted
 
 FRAME = RemotingCommand.request(RequestCode.HEART_BEAT).encode()
 SERVED_MAX = 1000
@@ -265,3 +266,30 @@ async def _whose_turns_they_have(monkeypatch: pytest.MonkeyPatch, access_key: st
 async def test_connections_of_a_key_share_turns_and_others_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await _whose_turns_they_have(monkeypatch, "orders-app") == ["orders-app", "orders-app"]
     assert len(set(await _whose_turns_they_have(monkeypatch, ""))) == 2
+
+
+class ProvingClient(EndlessClient):
+    """Its first request shows an account; its second one is the last."""
+
+    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
+        if peer.proven:
+            self.socket.close()
+        else:
+            peer.proven, peer.access_key = True, "orders-app"
+            self.socket.sendall(FRAME)
+        return len(commands)
+
+
+@pytest.mark.trio
+async def test_a_client_takes_a_strangers_turn_until_it_has_shown_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(BrokerConfig(), OsNetwork())
+    noted = turns_noted(monkeypatch, server._shares)
+    ours, theirs = connected()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            peer = Peer(theirs, nursery)
+            ours.sendall(FRAME)
+            await server._read(ProvingClient(ours), peer, Connection())
+    peer.close()
+    assert noted[:4] == ["turn of a stranger", "time of a stranger", "turn of an account", "time of an account"]
+    assert not [one for one in noted[4:] if "stranger" in one]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from unittest.mock import Mock, patch
 from uuid import UUID, uuid4
 
 import pytest
 
-from controlplane.clusters.remoting import remoting_errors
-from controlplane.common.errors import InvalidInput
+from controlplane.clusters.account_distribution import accounts_distribute
+from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.clusters.remoting import cluster_admin, cluster_producer, remoting_errors
+from controlplane.common.errors import BrokerUnreachable, InvalidInput
 from controlplane.common.places import SLOW_S, Places
 from highwater import MessageIllegalError
 
@@ -77,3 +82,23 @@ def test_a_call_within_another_of_the_same_cluster_has_its_place() -> None:
 def test_a_message_that_is_refused_before_it_leaves_is_not_an_unreachable_cluster() -> None:
     with pytest.raises(InvalidInput, match="DELAY is reserved"), remoting_errors():
         raise MessageIllegalError("property DELAY is reserved")
+
+
+def asks(cluster: Cluster) -> None:
+    with cluster_admin(cluster):
+        pytest.fail("there is no place")
+
+
+def sends(cluster: Cluster) -> None:
+    with cluster_producer(cluster):
+        pytest.fail("there is no place")
+
+
+@pytest.mark.parametrize("speaks", [asks, sends, accounts_distribute])
+def test_who_speaks_with_a_cluster_takes_a_place(speaks: Callable[[Cluster], object]) -> None:
+    cluster, full = Cluster(tenant_id=HOSTILE, state=ClusterState.RUNNING), Mock()
+    full.place.return_value = nullcontext(False)  # what `Places.place` yields
+    with patch("controlplane.clusters.remoting._places", full), pytest.raises(BrokerUnreachable) as refused:
+        speaks(cluster)
+    assert refused.value.code == "cluster_busy"
+    full.place.assert_called_once_with(HOSTILE, cluster.pk)

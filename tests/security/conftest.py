@@ -20,7 +20,10 @@ def asking_broker(make_acl_broker: MakeAclBroker, tmp_path: Path) -> BrokerUnder
     path = tmp_path / "tls.pem"
     path.touch()
     names = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath")
-    return make_acl_broker(ACCOUNTS, **dict.fromkeys(names, str(path)), **{"tls.server.need.client.auth": "optional"})
+    as_rendered = ACCOUNTS.replace("infrastructure: true", "infrastructure: true, admin: true")
+    return make_acl_broker(
+        as_rendered, **dict.fromkeys(names, str(path)), **{"tls.server.need.client.auth": "optional"}
+    )
 
 
 @pytest.fixture

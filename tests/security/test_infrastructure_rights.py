@@ -141,6 +141,20 @@ def test_the_infrastructures_key_rules_nothing_of_the_machine_without_a_certific
     assert reply.code == ResponseCode.NO_PERMISSION
 
 
+def test_without_a_certificate_it_reads_the_metering_as_the_jobs_do(asking_broker: BrokerUnderTest) -> None:
+    asking_broker.create_topic(RMQ_SYS_METERING, queues=1)
+    fields = {"topic": RMQ_SYS_METERING, "queueId": "0"}
+    for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):
+        assert asking_broker.answer(signed(code, PLATFORM, fields, version=2)).code == ResponseCode.SUCCESS
+    fields |= {"consumerGroup": "jobs", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "4", "subVersion": "0"}
+    fields |= {"suspendTimeoutMillis": "0", "subscription": "*", "commitOffset": "0"}
+    pulled = asking_broker.answer(signed(RequestCode.PULL_MESSAGE, PLATFORM, fields, version=2))
+    assert pulled.code != ResponseCode.NO_PERMISSION
+    sent = {**SEND_FIELDS, "b": RMQ_SYS_METERING}
+    forged = asking_broker.answer(signed(RequestCode.SEND_MESSAGE_V2, PLATFORM, sent, body=b"forged", version=2))
+    assert forged.code == ResponseCode.NO_PERMISSION
+
+
 def test_with_a_certificate_it_does(asking_broker: BrokerUnderTest) -> None:
     accounts = answer(asking_broker, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, has_certificate=True)
     body = b"maxTransferCountOnMessageInMemory=16"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -13,13 +14,15 @@ from unittest.mock import Mock
 import pytest
 import trio
 
-from mqwire.codes import ResponseCode
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from namesrvd.config import NamesrvConfig
 from namesrvd.kv_config import KVConfigManager
 from namesrvd.processor import Processor
 from namesrvd.route_info import RouteInfoManager
 from namesrvd.server import HANDSHAKES_MAX, Server
-from tests.remoting import connect
+from tests.noted_turns import turns_noted
+from tests.remoting import connect, exchange
 from tests.security.attacks import OF_STRANGERS, LiveNameServer, under
 from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES
 
@@ -55,12 +58,46 @@ def test_memory_stays_within_its_bound_under_each_attack_of_strangers(names: Liv
                 assert names.resident_bytes < RESIDENT_MAX_BYTES, attack
 
 
-@pytest.mark.trio
-async def test_of_too_many_handshakes_the_first_of_the_address_with_most_ends() -> None:
-    config = NamesrvConfig(bind_address="127.0.0.1", listen_port=0)
+def name_server(config: NamesrvConfig | None = None) -> Server:
+    """A name server in this process, open to all."""
+    config = config or NamesrvConfig(bind_address="127.0.0.1", listen_port=0)
     routes, settings = RouteInfoManager(lambda: 0.0), KVConfigManager()
     processor = Processor(config, routes, settings, accounts=None, clock_ms=lambda: 0.0)
-    server = Server(config, processor, routes, settings, None)
+    return Server(config, processor, routes, settings, None)
+
+
+@pytest.mark.trio
+async def test_a_stranger_takes_a_turn_for_what_it_asks_and_a_broker_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = name_server()
+    noted = turns_noted(monkeypatch, server._shares)
+
+    async def ask(stream: socket.socket, code: int, fields: dict[str, str]) -> int:
+        request = RemotingCommand.request(code, ext_fields=fields)
+        return (await trio.to_thread.run_sync(exchange, stream, request)).code
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            host, port = await nursery.start(server.run)
+            with connect(f"{host}:{port}") as stream:
+                await ask(stream, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+                assert noted[1:3] == ["turn of a stranger", "time of a stranger"]  # after no time at all
+                broker = {
+                    "brokerName": "a",
+                    "brokerAddr": "127.0.0.1:10911",
+                    "haServerAddr": "127.0.0.1:10912",
+                    "clusterName": "c",
+                    "brokerId": "0",
+                }
+                assert await ask(stream, RequestCode.REGISTER_BROKER, broker) == ResponseCode.SUCCESS
+                so_far = len(noted)
+                await ask(stream, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+                assert len(noted) == so_far
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_of_too_many_handshakes_the_first_of_the_address_with_most_ends() -> None:
+    server = name_server()
 
     def shaking(address: str, count: int) -> list[Any]:
         return [Mock(host=address, scope=trio.CancelScope()) for _ in range(count)]
@@ -75,10 +112,7 @@ async def test_of_too_many_handshakes_the_first_of_the_address_with_most_ends() 
 
 @pytest.mark.trio
 async def test_connections_that_wait_are_accepted_together() -> None:
-    config = NamesrvConfig(bind_address="127.0.0.1", listen_port=0)
-    routes, settings = RouteInfoManager(lambda: 0.0), KVConfigManager()
-    processor = Processor(config, routes, settings, accounts=None, clock_ms=lambda: 0.0)
-    server = Server(config, processor, routes, settings, None)
+    server = name_server()
     with contextlib.ExitStack() as stack:
         async with trio.open_nursery() as nursery:
             host, port = await nursery.start(server.run)

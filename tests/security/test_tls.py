@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import trio
 
-from brokerd.tls import TlsSocket
+from brokerd.config import BrokerConfig
+from brokerd.environment import OsNetwork
+from brokerd.server import Server
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.secrets import secret_encrypt
 from controlplane.clusters.tls import cluster_tls
@@ -21,13 +24,17 @@ from mqwire.acl import Signer, sign_request
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.tls import ReloadedContext, TlsConfigError, TlsFiles, server_context
-from mqwire.turns import Share
+from namesrvd.config import NamesrvConfig
+from namesrvd.server import OPEN_RECORD_BYTES
+from namesrvd.server import Server as NameServer
 from tests.daemons import BrokerDaemon, NameServerDaemon
+from tests.noted_turns import turns_noted
 from tests.processes import wait_until
 from tests.remoting import connect, exchange
 from tests.security.accounts import ACCOUNTS, PLATFORM, PROGRAM
 from tests.security.certificates import Authority
 from tests.security.live_broker import MEBIBYTE, LiveBroker
+from tests.security.test_no_one_takes_the_name_server_down import name_server
 
 MakeLiveBroker = Callable[..., LiveBroker]
 
@@ -262,36 +269,108 @@ def accounts_asked(address: str, context: ssl.SSLContext) -> int:
         return exchange(stream, request).code
 
 
-class NotedShare(Share):
-    """Notes how often was waited for a turn, and what was spent."""
-
-    def __init__(self) -> None:
-        super().__init__(trio.Lock(), trio.lowlevel.checkpoint)
-        self.turns = 0
-        self.spent: list[float] = []
-
-    async def turn(self) -> None:
-        self.turns += 1
-        await super().turn()
-
-    def spend(self, seconds: float) -> None:
-        self.spent.append(seconds)
-        super().spend(seconds)
+@pytest.mark.trio
+async def test_each_step_of_a_handshake_takes_a_strangers_turn_at_a_broker(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cert_path, key_path = paths(authority, "turns").values()
+    config = BrokerConfig(
+        bind_address="127.0.0.1", listen_port=0, tls_server_cert_path=cert_path, tls_server_key_path=key_path
+    )
+    server = Server(config, OsNetwork())
+    noted = turns_noted(monkeypatch, server._shares)
+    server.listen()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run, Mock())
+            context = authority.client_context()
+            with await trio.to_thread.run_sync(secured, server.address, context):
+                while len(noted) < 2:  # nothing has been asked yet
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    assert noted[:2] == ["turn of a stranger", "time of a stranger"]
 
 
 @pytest.mark.trio
-async def test_each_step_of_a_handshake_takes_a_turn_among_strangers(authority: Authority) -> None:
-    context = server_context(TlsFiles(**paths(authority, "turns")))
-    share = NotedShare()
-    ours, theirs = socket.socketpair()
-    with ours, theirs, trio.fail_after(10):
-        theirs.setblocking(False)
-        secured_socket = TlsSocket(context.wrap_socket(theirs, server_side=True, do_handshake_on_connect=False))
+async def test_each_step_of_a_handshake_takes_a_strangers_turn_at_a_name_server(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cert_path, key_path = paths(authority, "turns").values()
+    config = NamesrvConfig(
+        bind_address="127.0.0.1", listen_port=0, tls_server_cert_path=cert_path, tls_server_key_path=key_path
+    )
+    server = name_server(config)
+    noted = turns_noted(monkeypatch, server._shares)
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(secured_socket.handshake, share)
-            wrap = functools.partial(authority.client_context().wrap_socket, ours, server_hostname="127.0.0.1")
-            client = await trio.to_thread.run_sync(wrap)
-        client.close()
-        secured_socket.close()
-    assert share.turns >= 2
-    assert sum(share.spent) > 0
+            host, port = await nursery.start(server.run)
+            context = authority.client_context()
+            with await trio.to_thread.run_sync(secured, f"{host}:{port}", context):
+                # For the first byte, and each of two messages; nothing has been asked yet.
+                while noted.count("turn of a stranger") < 3:
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    assert "time of a stranger" in noted
+
+
+@contextlib.asynccontextmanager
+async def served(authority: Authority) -> AsyncIterator[tuple[NameServer, ssl.SSLSocket]]:
+    """A name server in this process, and a stranger that speaks TLS with it."""
+    cert_path, key_path = paths(authority, "served").values()
+    config = NamesrvConfig(
+        bind_address="127.0.0.1", listen_port=0, tls_server_cert_path=cert_path, tls_server_key_path=key_path
+    )
+    server, context = name_server(config), authority.client_context()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            host, port = await nursery.start(server.run)
+            with await trio.to_thread.run_sync(secured, f"{host}:{port}", context) as stream:
+                yield server, stream
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_requests_of_a_stranger_that_came_together_over_tls_take_a_turn_each(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "x"}, oneway=True)
+    async with served(authority) as (server, stream):
+        noted = turns_noted(monkeypatch, server._shares)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        for _ in range(15):
+            stream.sendall(request.encode())
+        last = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "x"})
+        stream.sendall(last.encode())
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        await trio.to_thread.run_sync(stream.recv, 1000)
+    assert noted.count("time of a stranger") >= 15
+
+
+@pytest.mark.trio
+async def test_a_part_of_a_record_counts_among_what_strangers_have_under_way(authority: Authority) -> None:
+    async with served(authority) as (server, stream):
+        os.write(stream.fileno(), PART_OF_A_RECORD)
+        while server._unfinished_bytes[False] != OPEN_RECORD_BYTES:
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.trio
+async def test_a_part_of_a_record_counts_at_a_broker_too(authority: Authority) -> None:
+    cert_path, key_path = paths(authority, "served").values()
+    config = BrokerConfig(
+        bind_address="127.0.0.1", listen_port=0, tls_server_cert_path=cert_path, tls_server_key_path=key_path
+    )
+    server, context = Server(config, OsNetwork()), authority.client_context()
+    server.listen()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run, Mock())
+            with await trio.to_thread.run_sync(secured, server.address, context) as stream:
+                os.write(stream.fileno(), PART_OF_A_RECORD)
+                while [peer.unfinished_bytes for peer in server.peers] != [OPEN_RECORD_BYTES]:
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+
+# Its header says that it has 16 KiB.
+PART_OF_A_RECORD = b"\x17\x03\x03\x40\x00" + bytes(100)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from functools import cache
+from io import StringIO
 from typing import Any
 
 import jsonschema_rs
@@ -114,30 +115,30 @@ def test_the_description_is_valid_and_without_warnings(capsys: pytest.CaptureFix
     assert document["openapi"].startswith("3.1")
 
 
-def test_every_operation_may_answer_with_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
-    call_command("spectacular", "--format", "openapi-json")
-    document = json.loads(capsys.readouterr().out)
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The description as it is printed, made once."""
+    printed = StringIO()
+    call_command("spectacular", "--format", "openapi-json", stdout=printed)
+    found: dict[str, Any] = json.loads(printed.getvalue())
+    return found
+
+
+def test_every_operation_may_answer_with_a_problem(document: dict[str, Any]) -> None:
     for operations in document["paths"].values():
         for operation in operations.values():
             assert "application/problem+json" in operation["responses"]["default"]["content"]
 
 
-def _document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    call_command("spectacular", "--format", "openapi-json")
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document
-
-
-def test_every_operation_has_a_summary_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for path, operations in _document(capsys)["paths"].items():
+def test_every_operation_has_a_summary_of_one_line(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
         for method, operation in operations.items():
             summary = operation.get("summary", "")
             assert 8 <= len(summary) <= 110, f"{method} {path}: {summary!r}"
             assert "\n" not in summary
 
 
-def test_every_example_is_valid_by_its_own_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    document = _document(capsys)
+def test_every_example_is_valid_by_its_own_schema(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert set(EXAMPLES) <= set(schemas)
     for name in EXAMPLES:
@@ -147,16 +148,16 @@ def test_every_example_is_valid_by_its_own_schema(capsys: pytest.CaptureFixture[
             jsonschema_rs.validator_for(schema).validate(example)
 
 
-def test_a_test_message_has_one_body_of_two(capsys: pytest.CaptureFixture[str]) -> None:
-    components = _document(capsys)["components"]
+def test_a_test_message_has_one_body_of_two(document: dict[str, Any]) -> None:
+    components = document["components"]
     schema = {"$ref": "#/components/schemas/TestMessageRequest", "components": components}
     validator = jsonschema_rs.validator_for(schema)
     assert [validator.is_valid(body) for body in ({"body": "a"}, {"body_base64": "YQ=="})] == [True, True]
     assert [validator.is_valid(body) for body in ({}, {"body": "a", "body_base64": "YQ=="})] == [False, False]
 
 
-def test_every_link_leads_to_an_operation_and_fills_its_address(capsys: pytest.CaptureFixture[str]) -> None:
-    paths = _document(capsys)["paths"]
+def test_every_link_leads_to_an_operation_and_fills_its_address(document: dict[str, Any]) -> None:
+    paths = document["paths"]
     needs = {
         operation["operationId"]: {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
         for operations in paths.values()
@@ -174,8 +175,7 @@ def test_every_link_leads_to_an_operation_and_fills_its_address(capsys: pytest.C
         assert set(link["parameters"]) == needs[link["operationId"]], f"{before} -> {link['operationId']}"
 
 
-def test_offsets_are_strings(capsys: pytest.CaptureFixture[str]) -> None:
-    call_command("spectacular", "--format", "openapi-json")
-    schemas = json.loads(capsys.readouterr().out)["components"]["schemas"]
+def test_offsets_are_strings(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
     for name, field in (("QueueOffsets", "max_offset"), ("Message", "queue_offset"), ("SentMessage", "queue_offset")):
         assert schemas[name]["properties"][field]["type"] == "string"

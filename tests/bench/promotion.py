@@ -36,12 +36,13 @@ _GIVEN_UP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Seconds, from the click on; `noticed_s` from the signal on. None: no write was accepted."""
+    """Seconds, from the click on; `noticed_s` from the signal on. None: no write was accepted. `ended` is the operation's state."""
 
     load: str
     noticed_s: float
     answered_s: float
     first_write_s: float | None
+    ended: str = "completed"
 
 
 def first_accepted_s(accepted_at_s: Sequence[float], click_s: float) -> float | None:
@@ -51,8 +52,8 @@ def first_accepted_s(accepted_at_s: Sequence[float], click_s: float) -> float | 
 
 def table(rounds: Sequence[Round]) -> str:
     """The rounds and the medians of each load, as a Markdown table."""
-    lines = ["| workers | noticed s | POST answered s | first write s |", "|---|---|---|---|"]
-    lines += [_row(one.load, one.noticed_s, one.answered_s, one.first_write_s) for one in rounds]
+    lines = ["| workers, operation | noticed s | POST answered s | first write s |", "|---|---|---|---|"]
+    lines += [_row(f"{one.load}, {one.ended}", one.noticed_s, one.answered_s, one.first_write_s) for one in rounds]
     for load in dict.fromkeys(one.load for one in rounds):
         of_load = [one for one in rounds if one.load == load]
         writes = [one.first_write_s for one in of_load if one.first_write_s is not None]
@@ -129,8 +130,10 @@ def measure(live: LiveGroup, load: str, others: int) -> Round:
                 if time.monotonic() > click_s + _GIVEN_UP_S:
                     break
                 time.sleep(0.01)
-            assert live.finished(answer.json())["state"] == "completed"
-    return Round(load, noticed_s, answered_s, found_s)
+            operation = live.finished(answer.json())
+    if operation["state"] != "completed":
+        print(f"{operation['state']}: {operation['error']}", flush=True)
+    return Round(load, noticed_s, answered_s, found_s, operation["state"])
 
 
 @contextmanager

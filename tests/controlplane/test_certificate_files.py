@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from django.utils import timezone
 
+from controlplane.alerts.facts import facts_now
+from controlplane.alerts.kinds import KINDS
+from controlplane.clusters.certificates import SignedKey, authorities, authority_ends_at
 from controlplane.clusters.models import Cluster
+from controlplane.clusters.serializers import ClusterSerializer
+from controlplane.clusters.tls import cluster_tls
 from controlplane.insight.job_config import config_of
 from controlplane.insight.models import Job, JobRun
 from controlplane.provisioning.certificate_files import authority_ensure, certificates_renew, certificates_write
+from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import cluster_daemons, replica_daemons
+from mqwire.tls import TlsFiles, client_context, server_context
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World, make_cluster
 
@@ -90,3 +99,77 @@ def test_certificates_are_renewed_when_their_time_has_come_and_not_before(secure
 def test_the_authoritys_key_is_encrypted_at_rest(secured: Cluster) -> None:
     assert secured.tls_ca_key_encrypted is not None
     assert b"PRIVATE" not in bytes(secured.tls_ca_key_encrypted)
+
+
+NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which the module ssl does not name
+
+
+def accepts(server: SignedKey, trusted: str, folder: Path) -> bool:
+    """Whether a client that trusts `trusted` comes to terms with a daemon that shows `server`."""
+    paths = [folder / name for name in ("tls.pem", "tls.key", "ca.pem")]
+    for path, text in zip(paths, (server.cert_pem, server.key_pem, trusted), strict=True):
+        path.write_text(text)
+    cert, key, ca = map(str, paths)
+    ends = [ssl.MemoryBIO(), ssl.MemoryBIO()]
+    trusting = client_context(TlsFiles(trust_cert_path=ca))
+    trusting.verify_flags |= NO_CHECK_TIME  # the steps are years apart
+    client = trusting.wrap_bio(ends[0], ends[1])
+    daemon = server_context(TlsFiles(cert, key)).wrap_bio(ends[1], ends[0], server_side=True)
+    for _ in range(2):
+        for side in (client, daemon):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError:
+                return False
+    return client.version() is not None
+
+
+def test_an_authority_is_succeeded_without_a_moment_in_which_a_client_with_the_latest_file_is_refused(
+    secured: Cluster, driver: DriverTwin, tmp_path: Path
+) -> None:
+    def shown() -> SignedKey:
+        return SignedKey(*(sorted(files(driver, name).items())[0][1] for name in ("tls.pem", "tls.key")))
+
+    former = before = secured.tls_ca
+    ends_at = authority_ends_at(former)
+    signers = []
+    for days_left in (366, 364, 179, 149):
+        certificates_renew(driver, ends_at - timedelta(days=days_left))
+        secured.refresh_from_db()
+        assert set(files(driver, "ca.pem").values()) == {secured.tls_ca}
+        assert accepts(shown(), secured.tls_ca, tmp_path)
+        assert accepts(shown(), before, tmp_path), "a file from the step before is enough"
+        signers.append((accepts(shown(), former, tmp_path), len(authorities(secured.tls_ca))))
+        before = secured.tls_ca
+    assert signers == [(True, 1), (True, 2), (False, 2), (False, 1)]
+    assert former not in secured.tls_ca
+    assert cluster_tls(secured) is not None
+
+
+def test_a_step_of_the_succession_waits_until_every_daemon_has_the_files_of_the_one_before(
+    secured: Cluster, driver: DriverTwin
+) -> None:
+    late = authority_ends_at(secured.tls_ca) - timedelta(days=1)
+    with patch.object(driver, "files_write", side_effect=DriverError("the host is away")):
+        assert certificates_renew(driver, late) == 0
+    secured.refresh_from_db()
+    assert len(authorities(secured.tls_ca)) == 1
+    for count in (2, 2, 1):
+        certificates_renew(driver, late)
+        secured.refresh_from_db()
+        assert len(authorities(secured.tls_ca)) == count
+
+
+def test_the_next_authority_is_announced_with_its_date(secured: Cluster, driver: DriverTwin, world: World) -> None:
+    ends_at = authority_ends_at(secured.tls_ca)
+    before = ClusterSerializer(secured).data
+    assert (before["tls_ca_ends_at"], before["tls_ca_changes_at"]) == (ends_at, None)
+    certificates_renew(driver, ends_at - timedelta(days=364))
+    secured.refresh_from_db()
+    changes_at = ClusterSerializer(secured).data["tls_ca_changes_at"]
+    assert changes_at == ends_at - timedelta(days=180)
+    facts = {fact.key.kind: fact.value for fact in facts_now(changes_at - timedelta(days=30), [])}
+    assert facts["ca_changes"] == pytest.approx(30)
+    assert KINDS["ca_changes"].is_wrong(30, KINDS["ca_changes"].threshold)

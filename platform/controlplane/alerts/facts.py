@@ -16,6 +16,7 @@ from django.db.models.functions import RowNumber
 
 from controlplane.alerts.evaluation import FORGOTTEN_AFTER, Fact, Key, OpenAlert
 from controlplane.alerts.kinds import OPEN_MAX
+from controlplane.clusters.certificates import next_signs_at
 from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Process, Replica
 from controlplane.clusters.selectors import HEALTH_STALE_AFTER
 from controlplane.common.models import AuditEvent
@@ -217,6 +218,9 @@ def _certificates(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator
         if cluster.tls_renew_at is not None:
             late = now - cluster.tls_renew_at
             yield Fact(Key(cluster.pk, "certificate_old", ""), late / timedelta(days=1))
+        changes_at = next_signs_at(cluster.tls_ca) if cluster.tls_ca else None
+        if changes_at is not None:
+            yield Fact(Key(cluster.pk, "ca_changes", ""), (changes_at - now) / timedelta(days=1))
 
 
 def _lag(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fact]:

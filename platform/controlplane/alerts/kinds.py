@@ -158,6 +158,21 @@ _ALL = (
         duration_s=60,
     ),
     Kind(
+        "ca_changes",
+        say("The CA changes"),
+        say(
+            "In that many days another CA signs the daemons’ certificates. Programs that have not got the file ca.pem again by"
+            " then can’t connect with TLS."
+        ),
+        Severity.WARNING,
+        unit="days",
+        threshold=90,
+        least=1,
+        most=180,
+        duration_s=0,
+        is_floor=True,
+    ),
+    Kind(
         "certificate_old",
         say("Certificates are not renewed"),
         say("The daemons’ certificates should have been renewed that long ago; when they end, no client can connect."),

@@ -51,6 +51,9 @@ def sentence(kind: str, subject: str, value: float, detail: str = "") -> str:
         "no_consumers": say("%(subject)s has a backlog, and no consumer of it is connected.", subject=subject),
         "dead_letters": say("Within the last hour %(what)s became dead letters.", what=what),
         "quota_used": say("A limit of the cluster’s brokers is %(what)s used.", what=what),
+        "ca_changes": say(
+            "Another CA signs in %(what)s: give your programs the file ca.pem again, which has both.", what=what
+        ),
         "certificate_old": say("The certificates should have been renewed %(what)s ago.", what=what),
     }[kind]
     return say_all(text, detail)

@@ -2,11 +2,16 @@
 
 Keys are of the curve P-256: small, quick on the daemons' loops, and known to every client. An authority signs for one
 cluster only, so that a client that trusts it trusts that cluster's daemons and nothing else.
+
+An authority is succeeded by another one before it ends. What clients trust is a text of one certificate or two, of which
+the first signs: `A`; then `A B`, so that B is known everywhere before it signs; then `B A`; and `B`, when no daemon has
+shown what A signed for a month.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import Enum
 from ipaddress import ip_address
 
 from cryptography import x509
@@ -18,6 +23,11 @@ AUTHORITY_LIFETIME = timedelta(days=3650)
 CERTIFICATE_LIFETIME = timedelta(days=90)
 # Two thirds of its life are over: then there is a month to notice that renewing fails.
 RENEW_BEFORE = timedelta(days=30)
+# Before an authority's end. Programs have half a year to get the file that has both; then there are two months until what A
+# has signed would outlive it.
+NEXT_TRUSTED_BEFORE = timedelta(days=365)
+NEXT_SIGNS_BEFORE = timedelta(days=180)
+FORMER_DROPPED_BEFORE = timedelta(days=150)
 # Clocks of clients may be late.
 _BACKDATED = timedelta(hours=1)
 
@@ -30,14 +40,50 @@ class SignedKey:
     key_pem: str = field(repr=False)
 
 
+class Succession(Enum):
+    """What is to be done next about an authority's end."""
+
+    TRUST_NEXT = "make another one, and trust both"
+    SIGN_BY_NEXT = "let the other one sign"
+    DROP_FORMER = "trust the former one no more"
+
+
+def succession(trusted_pem: str) -> tuple[Succession, datetime]:
+    """Return what is to be done next, and when, where `trusted_pem` is what clients trust."""
+    signing, *others = x509.load_pem_x509_certificates(trusted_pem.encode())
+    if not others:
+        return Succession.TRUST_NEXT, signing.not_valid_after_utc - NEXT_TRUSTED_BEFORE
+    if signing.not_valid_after_utc <= others[0].not_valid_after_utc:
+        return Succession.SIGN_BY_NEXT, signing.not_valid_after_utc - NEXT_SIGNS_BEFORE
+    return Succession.DROP_FORMER, others[0].not_valid_after_utc - FORMER_DROPPED_BEFORE
+
+
+def authorities(trusted_pem: str) -> list[str]:
+    """Return the certificates that clients trust, each as PEM text, the one that signs first."""
+    return [_cert_pem(certificate) for certificate in x509.load_pem_x509_certificates(trusted_pem.encode())]
+
+
+def authority_ends_at(trusted_pem: str) -> datetime:
+    """Return when the authority that signs ends."""
+    return x509.load_pem_x509_certificate(trusted_pem.encode()).not_valid_after_utc
+
+
+def next_signs_at(trusted_pem: str) -> datetime | None:
+    """Return when the next authority begins to sign, by when each client needs a text that has it; None: none is coming."""
+    step, due_at = succession(trusted_pem)
+    return due_at if step is Succession.SIGN_BY_NEXT else None
+
+
 def authority_make(name: str, now: datetime) -> SignedKey:
     """Return a new certificate authority that signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(f"{name} CA")
+    # Two of a cluster's are told apart by their names: clients look for a certificate's issuer by it.
+    subject = _name(f"{name} CA {now:%Y-%m-%d}")
     certificate = (
         _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     return SignedKey(_cert_pem(certificate), _key_pem(key))
@@ -54,6 +100,9 @@ def certificate_issue(authority: SignedKey, name: str, hosts: Sequence[str], now
         _builder(_name(name), issuer.subject, key.public_key(), now, CERTIFICATE_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        # Python's own default since 3.13 takes no certificate without it.
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .add_extension(
             # Daemons are servers, and clients of each other.
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),

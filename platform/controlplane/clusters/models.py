@@ -89,9 +89,12 @@ class Cluster(BaseModel):
     state = models.CharField(max_length=16, choices=ClusterState.choices, default=ClusterState.REQUESTED)
     error = SentencesField(null=True, help_text="{cause, hint} of the last failure")
     tls_ca = models.TextField(
-        blank=True, db_default="", help_text="PEM of the CA that signs the daemons' certificates; empty: no TLS"
+        blank=True,
+        db_default="",
+        help_text="PEM of the CA that signs the daemons' certificates, and of its successor or predecessor; empty: no TLS",
     )
     tls_ca_key_encrypted = models.BinaryField(null=True)
+    tls_next_key_encrypted = models.BinaryField(null=True, help_text="of the CA that will sign, while there is one")
     tls_renew_at = models.DateTimeField(null=True, help_text="when the daemons get fresh certificates")
     labels = models.JSONField(
         default=dict, db_default=Value({}, models.JSONField()), help_text="key -> value, as the tenant names them"

@@ -1,10 +1,12 @@
 """Shapes of the clusters API."""
 
+from datetime import datetime
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.clusters.certificates import authority_ends_at, next_signs_at
 from controlplane.clusters.credential_services import OVERLAP_HOURS_MAX
 from controlplane.clusters.labels import KEY_PATTERN, LABELS_MAX, TEXT_CHARACTERS_MAX, VALUE_PATTERN
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
@@ -125,6 +127,12 @@ class ClusterSerializer(Shape):
     tls_ca = serializers.CharField(
         help_text="PEM of the CA that signs the daemons' certificates, for clients with `useTLS`; empty: no TLS"
     )
+    tls_ca_ends_at = serializers.SerializerMethodField(
+        help_text="when that CA ends; another one takes its place before"
+    )
+    tls_ca_changes_at = serializers.SerializerMethodField(
+        help_text="from when on the next CA signs: `tls_ca` has both, and programs need it by then; null: none is coming"
+    )
     name_servers = NameServerSerializer(many=True, source="name_servers.all")
     broker_groups = BrokerGroupSerializer(many=True, source="broker_groups.all")
     created_at = serializers.DateTimeField()
@@ -134,6 +142,16 @@ class ClusterSerializer(Shape):
     def get_stopped(self, cluster: Cluster) -> dict[str, Any] | None:
         """Return who stopped the cluster on purpose; None when no one did."""
         return None if cluster.stopped_at is None else dict(ClusterStoppedSerializer(cluster).data)
+
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_tls_ca_ends_at(self, cluster: Cluster) -> datetime | None:
+        """Return when the CA ends; None where there is none."""
+        return authority_ends_at(cluster.tls_ca) if cluster.tls_ca else None
+
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_tls_ca_changes_at(self, cluster: Cluster) -> datetime | None:
+        """Return when the next CA begins to sign; None when none is coming."""
+        return next_signs_at(cluster.tls_ca) if cluster.tls_ca else None
 
     @extend_schema_field(ClusterHealthSerializer)
     def get_health(self, cluster: Cluster) -> dict[str, Any]:

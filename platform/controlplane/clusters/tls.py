@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from controlplane.clusters.certificates import SignedKey, certificate_issue
+from controlplane.clusters.certificates import SignedKey, authorities, certificate_issue
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.secrets import secret_decrypt
 from mqwire.tls import TlsFiles, client_context
@@ -26,7 +26,7 @@ def cluster_tls(cluster: Cluster) -> ssl.SSLContext | None:
 
 @lru_cache(maxsize=1024)
 def _context(ca_pem: str, key_encrypted: bytes, day: int) -> ssl.SSLContext:
-    authority = SignedKey(ca_pem, secret_decrypt(key_encrypted))
+    authority = SignedKey(authorities(ca_pem)[0], secret_decrypt(key_encrypted))
     issued = certificate_issue(authority, "control-plane", [], datetime.now(UTC))
     with TemporaryDirectory(prefix="highwater-tls-") as folder:  # mode 0700; OpenSSL reads keys from files only
         cert, key, ca = (Path(folder, name) for name in ("tls.pem", "tls.key", "ca.pem"))

@@ -1,4 +1,4 @@
-"""Makes a cluster's certificate authority, and gives its daemons certificates: at their birth, and again in time.
+"""Makes a cluster's authority and its successors, and gives daemons certificates: at their birth, and again in time.
 
 Daemons read their files again by themselves, so that no one restarts. A certificate is not kept anywhere but in its
 daemon's folder: a daemon that needs one again gets a fresh one.
@@ -6,7 +6,15 @@ daemon's folder: a daemon that needs one again gets a fresh one.
 
 from datetime import datetime
 
-from controlplane.clusters.certificates import SignedKey, authority_make, certificate_issue, renews_at
+from controlplane.clusters.certificates import (
+    SignedKey,
+    Succession,
+    authorities,
+    authority_make,
+    certificate_issue,
+    renews_at,
+    succession,
+)
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt, secret_encrypt
 from controlplane.common.logging import get_logger
@@ -27,11 +35,42 @@ def authority_ensure(cluster: Cluster, now: datetime) -> None:
         cluster.refresh_from_db()
 
 
+def authority_succeed(cluster: Cluster, now: datetime) -> bool:
+    """Take the next step of the authority's succession if its time has come; returns whether it had. Two workers take one.
+
+    The row is read again; the daemons learn of it by `certificates_write`.
+    """
+    if not cluster.tls_ca or cluster.tls_ca_key_encrypted is None:
+        return False
+    step, due_at = succession(cluster.tls_ca)
+    if now < due_at:
+        return False
+    known = authorities(cluster.tls_ca)
+    changes: dict[str, object]
+    if step is Succession.TRUST_NEXT:
+        made = authority_make(cluster.slug, now)
+        changes = {"tls_ca": known[0] + made.cert_pem, "tls_next_key_encrypted": secret_encrypt(made.key_pem)}
+    elif step is Succession.SIGN_BY_NEXT:
+        changes = {
+            "tls_ca": known[1] + known[0],
+            "tls_ca_key_encrypted": cluster.tls_next_key_encrypted,
+            "tls_next_key_encrypted": None,
+        }
+    else:
+        changes = {"tls_ca": known[0]}
+    # Due until the files are written, so that a failure there is made up for.
+    mine = Cluster.objects.filter(pk=cluster.pk, tls_ca=cluster.tls_ca)
+    mine.update(**changes, tls_renew_at=now, updated_at=now)
+    cluster.refresh_from_db()
+    _log.info("the authority's succession goes on", cluster=str(cluster), step=step.value)
+    return True
+
+
 def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
     """Give each daemon a fresh certificate; does nothing for a cluster without an authority."""
     if not cluster.tls_ca or cluster.tls_ca_key_encrypted is None:
         return
-    authority = SignedKey(cluster.tls_ca, secret_decrypt(cluster.tls_ca_key_encrypted))
+    authority = SignedKey(authorities(cluster.tls_ca)[0], secret_decrypt(cluster.tls_ca_key_encrypted))
     renew_at = None
     for daemon in cluster_daemons(cluster, driver, allocated_only=True):
         issued = certificate_issue(authority, daemon.process.name, [daemon.row.host], now)
@@ -45,16 +84,19 @@ def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
                 f"{folder}/{CA_FILE}": cluster.tls_ca,
             },
         )
-        renew_at = renews_at(issued.cert_pem)
+        renew_at = min(renews_at(issued.cert_pem), succession(cluster.tls_ca)[1])
     Cluster.objects.filter(pk=cluster.pk).update(tls_renew_at=renew_at)
 
 
 def certificates_renew(driver: Driver, now: datetime) -> int:
-    """Renew the certificates of every running cluster whose time has come; returns how many clusters got theirs."""
+    """Renew certificates, and authorities, of every running cluster whose time has come; returns how many clusters got theirs."""
     renewed = 0
     for cluster in Cluster.objects.filter(state=ClusterState.RUNNING, tls_renew_at__lte=now):
         try:
+            # First what holds: a step is taken only when every daemon has the files of the one before.
             certificates_write(cluster, driver, now)
+            if authority_succeed(cluster, now):
+                certificates_write(cluster, driver, now)
         except DriverError as error:  # there is a month left, and the next hour's look tries again
             _log.error("certificates not renewed", cluster=str(cluster), cause=str(error))
         else:

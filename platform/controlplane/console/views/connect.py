@@ -5,6 +5,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from controlplane.clusters.certificates import authority_ends_at, next_signs_at
 from controlplane.clusters.credential_services import credential_reveal
 from controlplane.clusters.models import Cluster, Credential, CredentialState
 from controlplane.clusters.selectors import cluster_get, credential_list
@@ -60,6 +61,8 @@ def _context(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> d
     return {
         **cluster_context(request, cluster),
         "seen_again_at": reverse("console:cluster-connect", args=[cluster.tenant.slug, cluster.slug]),
+        "tls_ca_ends_at": authority_ends_at(cluster.tls_ca) if cluster.tls_ca else None,
+        "tls_ca_changes_at": next_signs_at(cluster.tls_ca) if cluster.tls_ca else None,
         "credential": credential,
         "secret_key": secret_key,
         "can_reveal": actor_can(request.user, "credential.reveal", cluster.tenant),

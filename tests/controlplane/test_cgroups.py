@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,15 @@ from unittest.mock import patch
 import pytest
 
 from controlplane.provisioning import cgroups
-from controlplane.provisioning.cgroups import Hierarchies, hierarchies, unlimited_reason, writes
+from controlplane.provisioning.cgroups import (
+    Hierarchies,
+    IoLimit,
+    disk_of,
+    hierarchies,
+    io_limit,
+    unlimited_reason,
+    writes,
+)
 from controlplane.provisioning.drivers.base import DaemonProcess, ProcessState
 from tests.controlplane.real_supervisor import RealSupervisor
 from tests.controlplane.test_local_driver import wait
@@ -54,6 +65,38 @@ def test_a_daemon_joins_a_group_in_each_older_hierarchy() -> None:
     assert files[Path("/cg/cpu/highwater/cpu.shares")] == "8192"
     assert files[Path("/cg/memory/highwater/c/broker/cgroup.procs")] == "0"
     assert files[Path("/cg/cpu/highwater/c/broker/cgroup.procs")] == "0"
+
+
+def test_what_a_daemon_reads_and_writes_is_bounded_in_both_interfaces(tmp_path: Path) -> None:
+    io = IoLimit("254:0", 1000)
+    older = dict(writes(Hierarchies(None, {"blkio": Path("/cg/blkio")}), "c", "broker", GIB, cores=2, io=io))
+    folder = Path("/cg/blkio/highwater/c/broker")
+    assert older[folder / "blkio.throttle.read_bps_device"] == older[folder / "blkio.throttle.write_bps_device"]
+    assert older[folder / "blkio.throttle.write_bps_device"] == "254:0 1000"
+    newer = dict(writes(Hierarchies(unified(tmp_path), {}), "c", "broker", GIB, cores=2, io=io))
+    assert newer[tmp_path / "highwater" / "c" / "broker" / "io.max"] == "254:0 rbps=1000 wbps=1000"
+
+
+def test_the_limit_of_a_part_of_a_disk_is_the_disks(tmp_path: Path) -> None:
+    number = tmp_path.stat().st_dev
+    part = tmp_path / "vda" / "vda1"
+    part.mkdir(parents=True)
+    (tmp_path / "vda" / "dev").write_text("254:0\n", "utf-8")
+    assert disk_of(tmp_path, tmp_path) is None
+    link = tmp_path / f"{os.major(number)}:{os.minor(number)}"
+    link.symlink_to(part)
+    assert disk_of(tmp_path, tmp_path) == link.name
+    (part / "partition").touch()
+    assert disk_of(tmp_path, tmp_path) == "254:0"
+
+
+def test_why_reads_and_writes_have_no_bound_is_said(settings: Any) -> None:
+    without = Hierarchies(None, {"memory": Path("/cg/memory")})
+    assert "No control groups for disks" in str(io_limit(without))
+    with patch.object(cgroups, "disk_of", return_value=None):
+        assert "is on no disk" in str(io_limit(Hierarchies(None, {"blkio": Path("/cg/blkio")})))
+    settings.HIGHWATER_DAEMON_IO_MIB_PER_S = 0
+    assert "HIGHWATER_DAEMON_IO_MIB_PER_S" in str(io_limit(without))
 
 
 def test_why_daemons_have_no_limits_is_said(tmp_path: Path, settings: Any) -> None:
@@ -99,3 +142,22 @@ def test_a_daemon_that_takes_more_memory_than_it_may_is_ended_and_started_again(
     finally:
         driver.process_remove(name)
     assert not [path for root in hierarchies().roots for path in (root / "highwater").glob(f"{cluster_id}*")]
+
+
+@pytest.mark.skipif(
+    bool(unlimited_reason()) or not isinstance(io_limit(hierarchies()), IoLimit),
+    reason=f"this machine bounds no daemon's disk here: {unlimited_reason() or io_limit(hierarchies())}",
+)
+def test_a_daemon_that_syncs_what_it_writes_writes_no_faster_than_it_may(settings: Any, tmp_path: Path) -> None:
+    if disk_of(tmp_path) is None:
+        pytest.skip(f"{tmp_path} is on no disk of its own, as in memory")
+    settings.HIGHWATER_DAEMON_IO_MIB_PER_S = 1
+    settings.HIGHWATER_STATE_DIR = tmp_path
+    cluster_id, name = uuid.uuid4(), f"hw-{uuid.uuid4().hex[:12]}"
+    program = "import os; f = os.open('log', os.O_CREAT | os.O_WRONLY); os.write(f, bytes(2 << 20)); os.fdatasync(f)"
+    began_s = time.monotonic()
+    try:
+        subprocess.run(cgroups.limited(cluster_id, name, [sys.executable, "-c", program]), cwd=tmp_path, check=True)
+    finally:
+        cgroups.groups_remove(name)
+    assert time.monotonic() - began_s > 1.0

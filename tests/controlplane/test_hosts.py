@@ -232,6 +232,22 @@ def test_a_cluster_that_does_not_fit_is_refused_and_nothing_of_it_stays(
     assert not Cluster.objects.filter(slug="large").exists()
 
 
+def test_a_cluster_whose_brokers_could_fill_the_disk_for_the_others_is_refused_by_name(
+    world: World, driver: DriverTwin, settings: Any
+) -> None:
+    hosts_sample(driver)
+    disk_gib = driver.hosts[0].disk_bytes // GIB
+    settings.HIGHWATER_DISK_OVERCOMMIT = 1.0
+    world.acme.limits = {"stored_bytes": disk_gib * GIB // 2}  # one broker is there, and this cluster has two
+    world.acme.save()
+    with pytest.raises(LimitReached, match=f"GiB of disk, and {disk_gib} GiB may be") as refused:
+        cluster_create(actor=SYSTEM, tenant=world.acme, slug="large", mode=ClusterMode.SYNC)
+    assert refused.value.code == "no_room"
+    world.acme.limits = {"stored_bytes": disk_gib * GIB // 8}
+    world.acme.save()
+    cluster_create(actor=SYSTEM, tenant=world.acme, slug="large", mode=ClusterMode.SYNC)
+
+
 @pytest.mark.parametrize(("overcommit", "sampled"), [(0.0, True), (0.1, False), (16.0, True)])
 def test_a_cluster_is_not_refused(
     world: World, driver: DriverTwin, settings: Any, overcommit: float, sampled: bool

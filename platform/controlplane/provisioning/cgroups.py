@@ -1,9 +1,9 @@
 """Control groups of Linux: how much memory and which share of the processor and of the disk a daemon may take on this machine.
 
 The tree is `highwater/CLUSTER/PROCESS`. Clusters share the processor evenly, however many daemons each has; each daemon has its own
-bound of memory, page cache included (it is given back before anything is killed). A group is nothing but files that are written in
-order, so what is to be written is computed here, and a shell before the daemon writes it: after the machine's restart the
-groups are gone, and supervisord starts daemons by itself.
+bounds: of memory, page cache included (it is given back before anything is killed), and of what it reads and writes a second. A
+group is nothing but files that are written in order, so what is to be written is computed here, and a shell before the daemon
+writes it: after the machine's restart the groups are gone, and supervisord starts daemons by itself.
 
 Both interfaces are served: one hierarchy with all controllers (cgroup2), and one for each controller (cgroup).
 Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ of the kernel.
@@ -34,6 +34,14 @@ _SCRIPT = (
     ' mkdir -p "${1%/*}" && echo "${1#*=}" > "${1%%=*}" || echo "The limit $1 is not set." >&2;'
     ' shift; done; shift; exec "$@"'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class IoLimit:
+    """What a daemon may read from a disk, and as much that it may write to it; `device` is the kernel's number, major:minor."""
+
+    device: str
+    bytes_per_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +88,54 @@ def unlimited_reason(found: Hierarchies | None = None) -> str:
     return ""
 
 
+def disk_of(folder: Path, devices: Path = Path("/sys/dev/block")) -> str | None:
+    """Return the number of the disk that a folder is on, major:minor; None where it is on none of its own, as in memory."""
+    number = folder.stat().st_dev
+    device = devices / f"{os.major(number)}:{os.minor(number)}"
+    if not device.exists():
+        return None
+    if (device / "partition").exists():  # disks have limits, their parts none
+        return (device.resolve().parent / "dev").read_text("utf-8").strip()
+    return device.name
+
+
+def io_limit(found: Hierarchies) -> IoLimit | str:
+    """Return what each daemon may read and write, or why it has no bound. Where daemons have limits at all."""
+    if not settings.HIGHWATER_DAEMON_IO_MIB_PER_S:
+        return say("HIGHWATER_DAEMON_IO_MIB_PER_S is 0.")
+    if found.unified is not None:
+        has_controller = "io" in (found.unified / "cgroup.controllers").read_text("utf-8").split()
+    else:
+        has_controller = "blkio" in found.by_controller
+    if not has_controller:
+        return say("No control groups for disks are mounted (/proc/mounts).")
+    device = disk_of(settings.HIGHWATER_STATE_DIR)
+    if device is None:
+        return say(
+            "%(folder)s is on no disk of this machine that has limits.", folder=str(settings.HIGHWATER_STATE_DIR)
+        )
+    return IoLimit(device, settings.HIGHWATER_DAEMON_IO_MIB_PER_S * 1024 * 1024)
+
+
 def limited(cluster_id: uuid.UUID, name: str, command: Sequence[str]) -> list[str]:
     """Return the command that runs `command` within the limits of that daemon; `command` itself where there are none."""
     found = hierarchies()
     if unlimited_reason(found):
         return list(command)
     memory_bytes = settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024
-    files = writes(found, str(cluster_id), name, memory_bytes, os.cpu_count() or 1)
+    io = io_limit(found)
+    files = writes(
+        *(found, str(cluster_id), name, memory_bytes, os.cpu_count() or 1), io if isinstance(io, IoLimit) else None
+    )
     return ["sh", "-c", _SCRIPT, "limited", *(f"{path}={value}" for path, value in files), "--", *command]
 
 
-def writes(found: Hierarchies, cluster: str, name: str, memory_bytes: int, cores: int) -> list[tuple[Path, str]]:
+def writes(
+    found: Hierarchies, cluster: str, name: str, memory_bytes: int, cores: int, io: IoLimit | None = None
+) -> list[tuple[Path, str]]:
     """Return what is to be written, in order; the last makes the process that writes it a member."""
     if found.unified is not None:
-        return _unified(found.unified, cluster, name, memory_bytes)
+        return _unified(found.unified, cluster, name, memory_bytes, io)
     files: list[tuple[Path, str]] = []
     for controller, root in sorted(found.by_controller.items()):
         group = root / _FOLDER / cluster / name
@@ -104,11 +146,16 @@ def writes(found: Hierarchies, cluster: str, name: str, memory_bytes: int, cores
                 files.append((root / _FOLDER / "cpu.shares", str(min(_SHARES_PER_CORE * cores, 2**18))))
             case "pids":
                 files.append((group / "pids.max", str(_TASKS_MAX)))
+            case "blkio" if io is not None:
+                # Brokers sync what they write, which counts as theirs; what the kernel writes later by itself does not.
+                for what in ("read", "write"):
+                    limit = f"{io.device} {io.bytes_per_s}"
+                    files.append((group / f"blkio.throttle.{what}_bps_device", limit))
         files.append((group / "cgroup.procs", "0"))
     return files
 
 
-def _unified(root: Path, cluster: str, name: str, memory_bytes: int) -> list[tuple[Path, str]]:
+def _unified(root: Path, cluster: str, name: str, memory_bytes: int, io: IoLimit | None) -> list[tuple[Path, str]]:
     top = root / _FOLDER
     known = (root / "cgroup.controllers").read_text("utf-8").split()
     below = " ".join(f"+{one}" for one in known if one in _CONTROLLERS)
@@ -117,6 +164,8 @@ def _unified(root: Path, cluster: str, name: str, memory_bytes: int) -> list[tup
     files += [(top / "cpu.weight", str(_WEIGHT)), (group / "memory.max", str(memory_bytes))]
     if "pids" in known:
         files.append((group / "pids.max", str(_TASKS_MAX)))
+    if io is not None:
+        files.append((group / "io.max", f"{io.device} rbps={io.bytes_per_s} wbps={io.bytes_per_s}"))
     return [*files, (group / "cgroup.procs", "0")]
 
 

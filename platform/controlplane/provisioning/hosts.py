@@ -255,9 +255,40 @@ def _room(free: Sequence[int | None], each: int) -> int | None:
 
 
 def room_require() -> None:
-    """Raise LimitReached when the daemons that there are rows of are promised more memory than may be. Without a sample nothing is
-    refused: what the hosts have is not known then.
+    """Raise LimitReached when the daemons that there are rows of are promised more memory, or disk, than may be. Without a sample
+    nothing is refused: what the hosts have is not known then.
     """
+    _memory_require()
+    _disk_require()
+
+
+def _disk_require() -> None:
+    overcommit, samples = settings.HIGHWATER_DISK_OVERCOMMIT, latest_samples()
+    if not overcommit or not samples:
+        return
+    living = Replica.objects.exclude(group__cluster__state=ClusterState.DELETED)
+    # A tenant without this limit counts nothing: its brokers are as large as the operator lets them be.
+    promised_bytes = sum(
+        tenant_limit(replica.group.cluster.tenant, "stored_bytes")
+        for replica in living.select_related("group__cluster__tenant")
+    )
+    promised_gib = promised_bytes // 2**30
+    may_gib = int(sum(sample.disk_bytes for sample in samples) * overcommit) // 2**30
+    if promised_gib > may_gib:
+        raise LimitReached(
+            say(
+                "The platform has no room for this: its brokers would be promised %(promised)s GiB of disk,"
+                " and %(most)s GiB may be.",
+                promised=promised_gib,
+                most=may_gib,
+            ),
+            code="no_room",
+            hint=say("Delete what is not needed, or ask the platform's operator for more room."),
+            extra={"promised_gib": promised_gib, "at_most_gib": may_gib},
+        )
+
+
+def _memory_require() -> None:
     overcommit = settings.HIGHWATER_MEMORY_OVERCOMMIT
     each_mib = settings.HIGHWATER_DAEMON_MEMORY_MIB
     samples = latest_samples()

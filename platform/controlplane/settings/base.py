@@ -62,7 +62,9 @@ HIGHWATER_LIMITS: dict[str, int] = {
 HIGHWATER_DAEMON_USERS = value("HIGHWATER_DAEMON_USERS")
 # Where the platform may make control groups, each daemon takes so much memory, page cache included; 0: without limits.
 HIGHWATER_DAEMON_MEMORY_MIB = value("HIGHWATER_DAEMON_MEMORY_MIB")
+HIGHWATER_DAEMON_IO_MIB_PER_S = value("HIGHWATER_DAEMON_IO_MIB_PER_S")
 HIGHWATER_MEMORY_OVERCOMMIT = value("HIGHWATER_MEMORY_OVERCOMMIT")
+HIGHWATER_DISK_OVERCOMMIT = value("HIGHWATER_DISK_OVERCOMMIT")
 HIGHWATER_TENANTS_PER_USER = value("HIGHWATER_TENANTS_PER_USER")
 
 # --- Spark's jobs ----------------------------------------------------------------------------------------------------

@@ -218,6 +218,13 @@ SETTINGS: dict[str, Setting] = {
             _whole(0),
         ),
         Setting(
+            "HIGHWATER_DAEMON_IO_MIB_PER_S",
+            "number",
+            "256",
+            "What each daemon may read from its disk, and write to it, in a second, where control groups can be made; 0: no limit.",
+            _whole(0),
+        ),
+        Setting(
             "HIGHWATER_DELETE_UNDO_HOURS",
             "hours",
             "24",
@@ -230,6 +237,14 @@ SETTINGS: dict[str, Setting] = {
             "16",
             "How many times the hosts' memory may be promised to daemons, each by HIGHWATER_DAEMON_MEMORY_MIB, before clusters"
             " are refused; 0: as often as wanted.",
+            _number(0),
+        ),
+        Setting(
+            "HIGHWATER_DISK_OVERCOMMIT",
+            "number",
+            "16",
+            "How many times the hosts' disks may be promised to brokers, each by its tenant's stored_bytes, before clusters"
+            " are refused. With 1 no cluster fills the disk of another; 0: as often as wanted.",
             _number(0),
         ),
         Setting(

@@ -22,7 +22,7 @@ from controlplane.console.acts import Act, act_of, code_answer, form_values, wan
 from controlplane.console.forms import OperationFailForm
 from controlplane.console.pages import status_of, tell_done, tell_error
 from controlplane.console.views.operator import operator_page, operator_render
-from controlplane.provisioning.cgroups import unlimited_reason
+from controlplane.provisioning.cgroups import hierarchies, io_limit, unlimited_reason
 from controlplane.provisioning.drivers import get_driver
 from controlplane.provisioning.isolation import shared_user_reason
 from controlplane.provisioning.leftovers import StuckOperation, leftovers_clear, leftovers_find
@@ -118,6 +118,7 @@ def _machine(request: ConsoleRequest, refused: tuple[Operation, OperationFailFor
         "curl_delete": act_of("POST", "/api/v1/operator/leftovers/", {"delete_data": True}),
         "shared_user_reason": shared_user_reason(),
         "unlimited_reason": unlimited_reason(),
+        "io_limit": io_limit(hierarchies()),
         "memory_bytes": settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024,
         "first_user": settings.HIGHWATER_DAEMON_USERS,
         "disk": disk,

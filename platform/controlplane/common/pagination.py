@@ -50,6 +50,14 @@ class CursorPagination(pagination.CursorPagination):
                 raise ValueError("no row has this position")
         return cursor
 
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        """Return the parameters as the API's description has them, with the bounds of `limit`."""
+        parameters: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
+        for parameter in parameters:
+            if parameter["name"] == self.page_size_query_param:
+                parameter["schema"] |= {"minimum": 1, "maximum": LIMIT_MAX, "default": self.page_size}
+        return parameters
+
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         link = {"type": ["string", "null"], "format": "uri"}
         return {

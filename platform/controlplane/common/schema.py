@@ -139,6 +139,27 @@ def add_examples(result: dict[str, Any], generator: object, request: object, pub
     return result
 
 
+# What changes something is to name something.
+_AT_LEAST_ONE = ("PatchedTenantUpdateRequest", "PatchedClusterUpdateRequest", "PatchedRuleSetRequest")
+# drf-spectacular's of a decimal number, which takes "", "-" and "." as well.
+_DECIMAL = re.compile(r"\^-\?\\d\{0,(\d+)\}\(\?:\\\.\\d\{0,(\d+)\}\)\?\$")
+
+
+def add_refusals(result: dict[str, Any], generator: object, request: object, public: bool) -> dict[str, Any]:
+    """Postprocessing hook: what the shapes of requests refuse, and drf-spectacular does not say of them."""
+    for name, shape in result["components"]["schemas"].items():
+        if not name.endswith("Request") or "properties" not in shape:
+            continue
+        shape.setdefault("additionalProperties", False)  # strictness.py
+        if name in _AT_LEAST_ONE:
+            shape["minProperties"] = 1
+        for member in shape["properties"].values():
+            if decimal := _DECIMAL.fullmatch(member.get("pattern", "")):
+                digits, places = decimal.groups()
+                member["pattern"] = rf"^-?(?:\d{{1,{digits}}}(?:\.\d{{0,{places}}})?|\.\d{{1,{places}}})$"
+    return result
+
+
 def add_problems(result: dict[str, Any], generator: object, request: object, public: bool) -> dict[str, Any]:
     """Postprocessing hook: every operation may answer with a problem object."""
     result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = PROBLEM_SCHEMA

@@ -355,6 +355,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "controlplane.common.schema.add_problems",
         "controlplane.common.schema.add_examples",
+        "controlplane.common.schema.add_refusals",
         "controlplane.common.schema_links.add_links",
     ],
 }

@@ -40,11 +40,11 @@ _TWO = {"say_count", "ngettext", "ngettext_lazy"}
 _WITH_CONTEXT = {"say_as", "pgettext", "pgettext_lazy", "npgettext"}
 # Names, and what a client or a file says in the same letters in every language.
 _NAMES = {
-    "AccessKey", "API", "Apache", "async", "Broker", "brokerClusterName", "CSV", "curl", "dledger", "DLedger", "English", "Epoch",
-    "FIFO", "FinOps", "FOCUS", "Follower", "gRPC", "Go", "Highwater", "ID", "IP", "Java", "JavaScript", "Key", "Leader", "MiB",
-    "mode", "mqadmin", "multi", "NameServer", "Node", "NORMAL", "npm", "Observer", "offsetMsgId", "OpenAPI", "Parquet", "PDF",
-    "POST", "Python", "Remoting", "REST", "RocketMQ", "RPO", "RTO", "SecretKey", "Shell", "single", "Slack", "sync", "Tag", "TLS",
-    "URL", "UTC", "Webhook", "ali-ons", "rocketmq-client-go", "rocketmq-client-nodejs", "GiB", "highwater", "JSON", "KEYS",
+    "AccessKey", "API", "Apache", "async", "Broker", "brokerClusterName", "CA", "CSV", "curl", "dledger", "DLedger", "English",
+    "Epoch", "FIFO", "FinOps", "FOCUS", "Follower", "gRPC", "Go", "Highwater", "ID", "IP", "Java", "JavaScript", "Key", "Leader",
+    "MiB", "mode", "mqadmin", "multi", "NameServer", "Node", "NORMAL", "npm", "Observer", "offsetMsgId", "OpenAPI", "Parquet",
+    "PDF", "POST", "Python", "Remoting", "REST", "RocketMQ", "RPO", "RTO", "SecretKey", "Shell", "single", "Slack", "sync", "Tag",
+    "TLS", "URL", "UTC", "Webhook", "ali-ons", "rocketmq-client-go", "rocketmq-client-nodejs", "GiB", "highwater", "JSON", "KEYS",
     "TAGS", "Debian", "KiB", "protoc", "Protobuf", "Schema", "Ubuntu",
 }  # fmt: skip
 # What people and programs of the tests' world have said, the names of what they have, and fields as the API has them.

@@ -132,7 +132,7 @@ def test_the_description_forbids_members_that_a_request_does_not_have(document: 
 
 def test_the_description_forbids_a_change_of_nothing(document: dict[str, Any]) -> None:
     for name in ("PatchedTenantUpdateRequest", "PatchedClusterUpdateRequest", "PatchedRuleSetRequest"):
-        assert not jsonschema_rs.is_valid(document["components"]["schemas"][name], {}), name
+        assert document["components"]["schemas"][name]["minProperties"] == 1
 
 
 @pytest.mark.parametrize(

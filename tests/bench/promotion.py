@@ -10,6 +10,7 @@ control plane has noticed, the promotion is asked for, while a probe is sent eve
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import statistics
@@ -18,8 +19,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ PROBE_EVERY_S = 0.05
 _PROBE_TIMEOUT_MS = 1000
 _THREADS = 40  # a master that hangs keeps each probe for a second
 _GIVEN_UP_S = 60.0
+_AT_ONCE = 3  # more operations of one tenant wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Prober:
         self.accepted_at_s.append(time.monotonic())
 
 
-def measure(live: LiveGroup, load: str, others: int) -> Round:
+def measure(platform: PlatformStack, live: LiveGroup, load: str, others: int) -> Round:
     """Hang the master and promote the other replica; the group is healthy before and after."""
     group = live.wait_group(_is_healthy, "healthy")
     with Prober(live) as prober:
@@ -121,7 +123,7 @@ def measure(live: LiveGroup, load: str, others: int) -> Round:
         os.kill(live.pid(group["master_id"]), signal.SIGSTOP)
         wait_for(live.group, lambda found: found["state"] == "no_master", "the master is missed")
         noticed_s = time.monotonic() - hung_s
-        with _busy(live, others if load == "busy" else 0):
+        with _busy(platform, live, others if load == "busy" else 0):
             click_s = time.monotonic()
             answer = live.ask("promote")
             answered_s = time.monotonic() - click_s
@@ -137,20 +139,26 @@ def measure(live: LiveGroup, load: str, others: int) -> Round:
 
 
 @contextmanager
-def _busy(live: LiveGroup, count: int) -> Iterator[None]:
-    """The workers create so many other clusters from now on; they are deleted afterwards."""
-    clusters = f"tenants/{TENANT}/clusters/"
-    slugs = [f"other-{time.monotonic_ns()}-{number}" for number in range(count)]
-    made = [live.api.post(clusters, json={"slug": slug, "mode": "single"}) for slug in slugs]
-    assert all(answer.status_code == 202 for answer in made), [answer.text for answer in made]
-    try:
+def _busy(platform: PlatformStack, live: LiveGroup, count: int) -> Iterator[None]:
+    """The workers create so many clusters of other tenants from now on, three of each at once; they are deleted afterwards."""
+    tenants = [f"others-{time.monotonic_ns()}-{number}" for number in range(math.ceil(count / _AT_ONCE))]
+    for tenant in tenants:
+        platform.manage("create_tenant", tenant)
+    with ExitStack() as stack:
+        apis = {tenant: stack.enter_context(platform.api(platform.token(tenant))) for tenant in tenants}
+        paths = [(tenants[number % len(tenants)], f"other-{number}") for number in range(count)]
+        made = [
+            apis[tenant].post(f"tenants/{tenant}/clusters/", json={"slug": slug, "mode": "single"})
+            for tenant, slug in paths
+        ]
+        assert all(answer.status_code == 202 for answer in made), [answer.text for answer in made]
         yield
-    finally:
-        for slug, answer in zip(slugs, made, strict=True):
-            live.finished(answer.json())
-            deleted = live.api.delete(f"{clusters}{slug}/")
+        for (tenant, slug), answer in zip(paths, made, strict=True):
+            own = replace(live, api=apis[tenant])
+            own.finished(answer.json())
+            deleted = own.api.delete(f"tenants/{tenant}/clusters/{slug}/")
             assert deleted.status_code == 202, deleted.text
-            live.finished(deleted.json())
+            own.finished(deleted.json())
 
 
 def _is_healthy(group: dict[str, Any]) -> bool:
@@ -167,7 +175,7 @@ def run(platform: PlatformStack, loads: Sequence[str], rounds: int, others: int)
         assert answer.status_code == 201, answer.text
         for _ in range(rounds):
             for load in loads:
-                found.append(measure(live, load, others))
+                found.append(measure(platform, live, load, others))
                 print(_row(load, found[-1].noticed_s, found[-1].answered_s, found[-1].first_write_s), flush=True)
     return found
 

@@ -25,9 +25,9 @@ logger = logging.getLogger("namesrvd")
 EXIT_BAD_CONFIGURATION = 2
 EXIT_CANNOT_LISTEN = 1
 
-# A connection makes objects that go again without the collector's help; at the default of 700 it looks after a few of them.
-# Each 1,000 that it looks at hold everyone up by about a millisecond.
-_GC_THRESHOLD: Final = 2_000
+# A connection makes objects that go again without the collector's help; each 1,000 that it looks at hold everyone up by about a
+# millisecond. Under 1,000 connections a second none of what it looked at was garbage.
+_GC_THRESHOLD: Final = 200_000
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -43,7 +43,7 @@ def values(platform_stack: PlatformStack) -> Iterator[Values]:
             assert time.monotonic() < deadline, operation
             time.sleep(0.2)
             operation = api.get(f"operations/{operation['id']}/").json()
-        assert operation["state"] == "completed", operation
+        assert operation["state"] == "completed", json.dumps(operation, indent=1)
         cluster = f"{clusters}snippets/"
         assert api.post(f"{cluster}topics/", json={"name": TOPIC}).status_code == 201
         access_key = api.get(f"{cluster}credentials/").json()["results"][0]["access_key"]

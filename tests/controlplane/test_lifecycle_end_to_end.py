@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 
@@ -32,7 +33,7 @@ def _do(live: LiveGroup, act: str) -> None:
     answer = live.api.delete(live.path) if act == "delete" else live.api.post(f"{live.path}{act}/", json={})
     assert answer.status_code == 202, answer.text
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
 
 
 def _processes(live: LiveGroup) -> list[str]:
@@ -83,6 +84,6 @@ def test_deleted_for_good_nothing_is_left(live: LiveGroup) -> None:
     assert live.store(0).exists()
     answer = live.api.post(f"{live.path}purge/", json={"confirm": "rest"})
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     assert live.api.get(live.path).status_code == 404
     assert not live.store(0).exists()

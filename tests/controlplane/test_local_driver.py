@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -278,6 +279,35 @@ def test_a_clusters_daemon_runs_as_a_user_of_its_own_that_reads_no_others_files(
         # Whoever owned these could have supervisord, which is root, write anywhere.
         folder = driver.cluster_dir(clusters[0])
         assert [path.stat().st_uid for path in (folder, supervisor.state_dir / "supervisor" / "logs")] == [0, 0]
+    finally:
+        driver.process_remove(one.name)
+
+
+@ROOT_ONLY
+def test_what_is_written_while_a_folder_changes_hands_belongs_to_its_new_owner(supervisor: RealSupervisor) -> None:
+    """The health sampling writes a new replica's files at the moment in which an operation starts it."""
+    driver, cluster_id = supervisor.driver, uuid.uuid4()
+    driver.files_write(cluster_id, {"broker/a": "a", "broker/b": "b"})
+    one = DaemonProcess("hw-changing-hands", cluster_id, ["sleep", "600"], "", user=612_345)
+    writer = Thread(target=driver.files_write, args=(cluster_id, {"broker/a": "new", "broker/c": "c"}))
+    chown = os.chown
+
+    def chown_while_another_writes(*arguments: Any, **options: Any) -> None:
+        chown(*arguments, **options)
+        if writer.ident is None:
+            writer.start()
+            writer.join(0.5)
+
+    try:
+        with patch("os.chown", chown_while_another_writes):
+            driver.process_start(one)
+        writer.join(30)
+        broker = driver.cluster_dir(cluster_id) / "broker"
+        assert {path.name: (path.read_text(), path.stat().st_uid) for path in broker.iterdir()} == {
+            "a": ("new", 612_345),
+            "b": ("b", 612_345),
+            "c": ("c", 612_345),
+        }
     finally:
         driver.process_remove(one.name)
 

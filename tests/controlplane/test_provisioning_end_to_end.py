@@ -5,6 +5,7 @@ One cluster serves the whole module, in order: it is created, used, hurt and del
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -368,11 +369,11 @@ def test_deleting_the_cluster_stops_its_daemons_and_frees_everything(cluster: Li
     answer = cluster.api.delete(cluster.path)
     assert answer.status_code == 202, answer.text
     operation = _finished(cluster.api, answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     answer = cluster.api.post(f"{cluster.path}purge/", json={"confirm": "orders"})
     assert answer.status_code == 202, answer.text
     operation = _finished(cluster.api, answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     assert cluster.api.get(cluster.path).status_code == 404
     names = [process.name for process in cluster.platform.stack.processes() or []]
     assert not [name for name in names if name.startswith(cluster.process_prefix)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -44,7 +45,7 @@ class LiveGroup:
         path = f"tenants/{tenant}/clusters/{slug}/"
         live = cls(platform, api, path, "")
         operation = live.finished(answer.json())
-        assert operation["state"] == "completed", operation
+        assert operation["state"] == "completed", json.dumps(operation, indent=1)
         live.id = api.get(path).json()["id"]
         return live
 

@@ -4,6 +4,7 @@ and a replica whose machine is lost is replaced by an empty one. One cluster ser
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -95,7 +96,7 @@ def test_the_leadership_is_transferred_without_loss(live: LiveGroup) -> None:
         answer = live.ask("transfer", {"target": target}, key="transfer-1")
         assert answer.status_code == 202, answer.text
         operation = live.finished(answer.json())
-        assert operation["state"] == "completed", operation
+        assert operation["state"] == "completed", json.dumps(operation, indent=1)
         _wait_goes_on(sender)
     group = live.wait_group(lambda found: found["master_id"] == target and _healthy(found), "transferred")
     assert int(group["epoch"]) > int(before["epoch"])
@@ -129,7 +130,7 @@ def test_a_lost_replica_is_replaced_by_an_empty_one(live: LiveGroup) -> None:
     answer = live.ask("replace", {"replica": lost}, key="replace-1")
     assert answer.status_code == 202, answer.text
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     group = live.wait_group(_healthy, "healthy with the new one")
     assert group["electorate"]["voters"] == sorted({0, 1, 2, 3} - {lost})
     assert [replica["replica_id"] for replica in group["replicas"]] == group["electorate"]["voters"]
@@ -148,7 +149,7 @@ def test_the_group_grows_to_five_and_shrinks_again_under_load(live: LiveGroup) -
             answer = live.ask("resize", {"replicas": replicas})
             assert answer.status_code == 202, answer.text
             operation = live.finished(answer.json())
-            assert operation["state"] == "completed", operation
+            assert operation["state"] == "completed", json.dumps(operation, indent=1)
             group = live.group()
             assert len(group["electorate"]["voters"]) == len(group["replicas"]) == replicas
             _wait_goes_on(sender)
@@ -167,7 +168,7 @@ def test_the_mode_is_changed_in_place_and_back_under_load(live: LiveGroup) -> No
             answer = live.api.post(f"{live.path}mode/", json={"mode": mode})
             assert answer.status_code == 202, answer.text
             operation = live.finished(answer.json())
-            assert operation["state"] == "completed", operation
+            assert operation["state"] == "completed", json.dumps(operation, indent=1)
             assert live.get()["mode"] == mode
             _wait_goes_on(sender)
             group = live.wait_group(_healthy, "healthy in the new mode")

@@ -4,6 +4,7 @@ lost, promoted away, and comes back. One cluster serves the module, in order.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +58,7 @@ def test_a_planned_switchover_under_load_loses_nothing(live: LiveGroup) -> None:
         answer = live.ask("switchover", key="switch-1")
         assert answer.status_code == 202, answer.text
         operation = live.finished(answer.json())
-        assert operation["state"] == "completed", operation
+        assert operation["state"] == "completed", json.dumps(operation, indent=1)
         before = len(sender.acknowledged)
         wait_for(lambda: len(sender.acknowledged), lambda found: found > before + 20, "load after the switch")
     group = live.wait_group(lambda found: found["master_id"] == 1 and _healthy(found), "switched")
@@ -117,7 +118,7 @@ def test_a_lost_master_is_seen_promoted_away_and_rejoins(live: LiveGroup) -> Non
     assert send_ok(live, TOPIC) == "SLAVE_NOT_AVAILABLE"
     live.machine_is_back(old)
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     group = live.wait_group(_healthy, "healthy again")
     assert (group["master_id"], live.replica(old)["role"]) == (heir, "slave")
     failover = live.failover(operation)
@@ -163,7 +164,7 @@ def test_growing_by_a_replica_restarts_no_one_and_the_new_slave_holds_all(live: 
     answer = live.api.post(f"{live.path}grow/", json={"by": "replica"})
     assert answer.status_code == 202, answer.text
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     group = live.wait_group(lambda found: len(found["replicas"]) == 3 and _healthy(found), "three of them in sync")
     assert [live.pid(0), live.pid(1)] == before
     assert {replica["end_offset"] for replica in group["replicas"]} == {group["replicas"][0]["end_offset"]}

@@ -4,6 +4,7 @@ consumer go on through all of it, and the master's process is the same one to th
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def change(live: LiveGroup, mode: str, replicas: int | None = None) -> dict[str,
     answer = live.api.post(f"{live.path}mode/", json=body)
     assert answer.status_code == 202, answer.text
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     return preview  # type: ignore[no-any-return]  # JSON
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
@@ -56,7 +57,7 @@ def test_each_group_gets_a_slave_in_place_and_loses_it_again(live: LiveGroup) ->
         answer = live.api.post(f"{live.path}mode/", json={"mode": mode})
         assert answer.status_code == 202, answer.text
         operation = live.finished(answer.json())
-        assert operation["state"] == "completed", operation
+        assert operation["state"] == "completed", json.dumps(operation, indent=1)
         found = live.get()
         assert found["mode"] == mode
         for group in found["broker_groups"]:
@@ -69,7 +70,7 @@ def test_growing_spreads_the_topic_to_the_new_group_and_keeps_what_was_written_r
     answer = live.api.post(f"{live.path}grow/")
     assert answer.status_code == 202, answer.text
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     # Read queues of the first groups stay: they may hold unread messages.
     wait_for(lambda: queues(live), lambda found: found == {"broker-a": 4, "broker-b": 4, "broker-c": 2}, "spread")
     assert sent_to(live, 24) == {"broker-a", "broker-b", "broker-c"}

@@ -6,6 +6,7 @@ One synchronous pair serves the module, in order; the platform takes a dead work
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -71,7 +72,7 @@ def senders(live: LiveGroup, group: dict[str, Any]) -> EverySender:
 
 def switched_once(live: LiveGroup, before: dict[str, Any], operation: dict[str, Any], load: EverySender) -> None:
     """One operation, one new epoch, one new master, nothing lost, each line of the timeline once."""
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     after = healthy(live)
     assert after["master_id"] == 1 - before["master_id"]
     assert int(after["epoch"]) == int(before["epoch"]) + 2  # one ballot: its fence, and the epoch that is led in
@@ -237,7 +238,7 @@ def test_where_the_dead_slave_may_have_led_the_page_waits_for_an_operator(loose:
     assert (preflight["confirmation_needed"], preflight["messages_at_risk"]) == (True, None)
     assert loose.ask("promote").status_code == 409
     operation = loose.finished(loose.ask("promote", {"confirm": "broker-a"}).json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     group = loose.wait_group(lambda found: found["master_id"] == 0, "leads")
     assert int(group["epoch"]) > int(before["epoch"])
     loose.machine_is_back(1)

@@ -5,6 +5,7 @@ and an upgrade where no program is older.
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -59,7 +60,7 @@ def rolled(live: LiveGroup, verb: str = "restart") -> dict[str, Any]:
     answer = live.api.post(f"{live.path}{verb}/", json={})
     assert answer.status_code == 202, answer.text
     operation = live.finished(answer.json())
-    assert operation["state"] == "completed", operation
+    assert operation["state"] == "completed", json.dumps(operation, indent=1)
     return operation
 
 

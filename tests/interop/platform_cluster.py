@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def platform_cluster(platform: PlatformStack, tenant: str, slug: str, **options:
         answer = api.post(f"tenants/{tenant}/clusters/", json={"slug": slug, **options})
         assert answer.status_code == 202, answer.text
         operation = _finished(api, answer.json()["id"])
-        assert operation["state"] == "completed", operation
+        assert operation["state"] == "completed", json.dumps(operation, indent=1)
         path = f"tenants/{tenant}/clusters/{slug}/"
         found = api.get(path).json()
         access_key = api.get(f"{path}credentials/").json()["results"][0]["access_key"]

@@ -5,6 +5,7 @@ The program files in `supervisor/conf.d` are what it starts from after its own r
 that names a log in a folder that is gone stops every cluster from being changed. So all logs are in one folder that stays.
 """
 
+import fcntl
 import hashlib
 import os
 import re
@@ -14,7 +15,8 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,12 +61,15 @@ class LocalDriver:
         return self._state_dir / "clusters" / str(cluster_id)
 
     def files_write(self, cluster_id: uuid.UUID, files: Mapping[str, str]) -> None:
-        for relative, text in files.items():
-            path = self.cluster_dir(cluster_id) / relative
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if path.is_file() and path.read_text("utf-8") == text:
-                continue
-            _write_atomically(path, text)
+        cluster = self.cluster_dir(cluster_id)
+        cluster.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _locked(cluster):
+            for relative, text in files.items():
+                path = cluster / relative
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                if path.is_file() and path.read_text("utf-8") == text:
+                    continue
+                _write_atomically(path, text)
 
     def files_remove(self, cluster_id: uuid.UUID) -> None:
         path = self.cluster_dir(cluster_id)
@@ -108,9 +113,12 @@ class LocalDriver:
         cluster = self.cluster_dir(cluster_id)
         for folder in (cluster, cluster.parent):
             folder.chmod(0o711)
-        for folder in cluster.iterdir():
-            if folder.is_dir():
-                _give(folder, user)
+        # A step, the health sampling and the accounts' may be at one folder at once: what is written while it changes hands would
+        # stay the platform's, and its daemon could not read it.
+        with _locked(cluster):
+            for folder in cluster.iterdir():
+                if folder.is_dir():
+                    _give(folder, user)
 
     def process_remove(self, name: str) -> None:
         _check_name(name)
@@ -237,6 +245,17 @@ def _as_user(user: int) -> list[str]:
     """Put in front of a command, this runs it as that user, who can never gain rights."""
     number = str(user)
     return ["setpriv", "--reuid", number, "--regid", number, "--clear-groups", "--no-new-privs", "--"] if user else []
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder against every other process that locks it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _give(folder: Path, user: int) -> None:

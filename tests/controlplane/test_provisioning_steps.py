@@ -354,3 +354,25 @@ def test_a_daemon_that_no_one_restarts_is_started_again(world: World, driver: Dr
     with patch.object(health, "registrations", return_value=[]):
         health.cluster_sample_health(cluster.pk, driver)
     assert set(driver.processes) == running
+
+
+def test_a_daemon_started_again_gets_no_key_that_was_deleted_while_its_health_was_sampled(
+    world: World, driver: DriverTwin
+) -> None:
+    cluster, operation = create(world)
+    run(operation, driver)
+    credential = cluster.credentials.get(is_control=False)
+    name = replica_process_name(cluster, Replica.objects.get(group__cluster=cluster))
+    driver.process_remove(name)
+
+    def deleted_meanwhile(*_: object, **__: object) -> list[probe.Registration]:
+        credential.delete()
+        return []
+
+    with (
+        patch.object(health, "registrations", deleted_meanwhile),
+        patch.object(health, "accounts_reconcile"),  # it comes when the daemon has read the file already
+    ):
+        health.cluster_sample_health(cluster.pk, driver)
+    assert name in driver.processes
+    assert not [path for path, text in driver.files.items() if "broker-" in path and credential.access_key in text]

@@ -141,14 +141,19 @@ def _write(row: NameServer | Replica, status: ProcessStatus, judgement: Judgemen
 
 def _start_again(cluster: Cluster, daemon: Daemon, driver: Driver) -> None:
     """Start a daemon that no one restarts. The cluster's row is locked meanwhile, so that neither a deletion nor a fence can
-    slip in between. A replica whose row went since it was read has been removed: its process must not come back.
+    slip in between. A replica whose row went since it was read has been removed: its process must not come back. All is read
+    again: the sample waits for name servers, and keys may have been deleted and configuration written since it began.
     """
     with transaction.atomic():
-        locked = Cluster.objects.select_for_update().filter(pk=cluster.pk, state=ClusterState.RUNNING)
-        if locked.exists() and _is_wanted(daemon.row):
-            driver.files_write(cluster.pk, daemon.files)
-            driver.process_start(daemon.process)
-            _log.warning("daemon started again", process=daemon.process.name)
+        locked = Cluster.objects.select_for_update(of=("self",)).select_related("tenant")
+        running = locked.filter(pk=cluster.pk, state=ClusterState.RUNNING).first()
+        if running is None or not _is_wanted(daemon.row):
+            return
+        now = cluster_daemons(running, driver, allocated_only=True)
+        for wanted in (one for one in now if one.process.name == daemon.process.name):
+            driver.files_write(cluster.pk, wanted.files)
+            driver.process_start(wanted.process)
+            _log.warning("daemon started again", process=wanted.process.name)
 
 
 def _is_wanted(row: NameServer | Replica) -> bool:

@@ -52,7 +52,7 @@ class Standing:
     `disk_is_new`: its disk took the place of one that counted, and has not caught up since; what that one held is gone.
     `log_may_be_incomplete`: its disk lost or damaged what may have counted, and it has not caught up since.
     `shows_below`: leaders show readers what too few hold, while too few are in sync. Until `in_sync_until_s`, by the caller's
-    clock, the leader of `in_sync_epoch` has shown no one anything that this replica does not hold.
+    clock, the leader of `in_sync_epoch` has shown no one anything that this replica does not hold. `incarnation`: of its disk.
     """
 
     replica_id: int
@@ -68,6 +68,7 @@ class Standing:
     shows_below: bool = False
     in_sync_epoch: int | None = None
     in_sync_until_s: float | None = None
+    incarnation: str = ""
 
     @property
     def position(self) -> tuple[int, int]:
@@ -92,6 +93,7 @@ class Standing:
             shows_below=status.shows_below,
             in_sync_epoch=status.in_sync_epoch,
             in_sync_until_s=None if lease_ms is None or asked_at_s is None else asked_at_s + lease_ms / 1000,
+            incarnation=status.incarnation,
         )
 
 
@@ -435,13 +437,14 @@ def _no_one_led_after(
 def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
     """Whether readers may have seen what none of these holds: by a leader that showed what too few held."""
     former = group.former
-    leader_answers = former is not None and former.replica_id in counted
+    led_later = former is not None and any(one.log_epoch > (former.epoch or 0) for one in counted.values())
+    leader_answers = former is not None and former.replica_id in counted and not led_later
     if not any(one.shows_below for one in counted.values()) or leader_answers or len(counted) == len(group.replica_ids):
         return False
     if former is None or former.ended_at_s is None:
         return True
-    if any(one.log_epoch > (former.epoch or 0) for one in counted.values()):
-        return True  # it was restarted and led again unseen, in a later epoch: what was promised for the older one says nothing
+    if led_later:
+        return True  # it was restarted and led again unseen, or another one did: what was promised for the older epoch says nothing
     return not any(
         one.in_sync_epoch is not None
         and one.in_sync_until_s is not None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from controlplane.failover.promotion.fencing import decision_after_fence
+import pytest
+
+from controlplane.failover.promotion.fencing import decision_after_fence, promises_given
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
-from highwater.promotion import Decision, Standing
+from highwater.promotion import Ballot, Decision, Standing
 from tests.failover.views import NOW, slave_view
 
 FENCE = 4
@@ -80,3 +82,21 @@ def test_another_clean_one_leads_where_candidate_and_former_leader_are_silent() 
 def test_whom_an_operator_wants_with_a_loss_is_waited_for_where_no_one_is_clean() -> None:
     found = decision(900, 1000, silent_after=[1], in_sync_replicas=1, may_lose=True)
     assert found.leader_id == 1
+
+
+@pytest.mark.parametrize(
+    ("sampled", "said", "has_caught_up", "is_new"),
+    [
+        ("a", "a", False, False),  # the first of a new group: no disk has held anything before
+        ("a", "b", False, True),  # replaced since the sample was taken
+        ("a", "b", True, False),
+        ("", "b", False, False),
+    ],
+)
+def test_a_promise_is_that_of_the_disk_that_gives_it(
+    sampled: str, said: str, has_caught_up: bool, is_new: bool
+) -> None:
+    view = slave_view(1, epoch=FENCE, disk=sampled)
+    standing = replace(promise(view), incarnation=said, disk_is_new=not has_caught_up)
+    (promised,) = promises_given(group([view], 2), [standing], Ballot(FENCE, FENCE + 1)).values()
+    assert promised.disk_is_new is is_new

@@ -131,6 +131,7 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
         claims=sample.claims,
         promotable=sample.promotable,
         not_promotable_because=sample.not_promotable_because,
+        disk=sample.disk,
         disk_is_new=sample.disk_is_new,
         log_may_be_incomplete=sample.log_may_be_incomplete,
         shows_below=sample.shows_below,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, at_risk, promotion_group
-from highwater.promotion import Ballot, Decision, Standing, ballot_above, decide, promises_in
+from highwater.promotion import Ballot, Decision, Standing, ballot_above, decide, disk_that_counts, promises_in
 
 
 def next_ballot(view: GroupView, row_epoch: int) -> Ballot:
@@ -106,11 +106,15 @@ def _may_lead(replica: ReplicaView, candidate_id: int, old_master_id: int | None
 
 
 def _with_samples(standing: Standing, view: GroupView) -> Standing:
-    """What a replica said, with what the samples remember and it can't know: its disk of before, its leader's word of before."""
+    """What a replica said, with what the samples remember and it can't know: its disk of before, its leader's word of before.
+
+    The sample is older than the promise: the disk may have been replaced in between.
+    """
     sample = view.replica(standing.replica_id)
     if sample is None:
         return standing
-    standing = replace(standing, disk_is_new=sample.disk_is_new)
+    counts = disk_that_counts(sample.disk, standing.incarnation, has_caught_up=not standing.disk_is_new)
+    standing = replace(standing, disk_is_new=sample.disk_is_new or counts != standing.incarnation)
     if standing.in_sync_until_s is None and sample.in_sync_until is not None:
         until_s = sample.in_sync_until.timestamp()
         return replace(standing, in_sync_epoch=sample.in_sync_epoch, in_sync_until_s=until_s)

@@ -59,6 +59,7 @@ class ReplicaView:
     claims: bool | None = None
     promotable: bool | None = None
     not_promotable_because: str = ""
+    disk: str = ""  # the incarnation of the last one that counted
     disk_is_new: bool = False
     log_may_be_incomplete: bool = False
     shows_below: bool = False

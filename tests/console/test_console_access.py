@@ -34,7 +34,7 @@ from controlplane.topics.models import Topic
 from tests.console.world import World, make_cluster, make_operation, make_schema, make_topic
 from tests.controlplane.billing_world import make_plan, use
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import SYSTEM, alert_of, dead_letter_replay, diverged_resend, offset_reset
+from tests.controlplane.world import SYSTEM, alert_of, dead_letter_replay, diverged_resend, drill_window, offset_reset
 
 
 def addresses(world: World) -> list[str]:
@@ -146,6 +146,8 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/groups/broker-a/resize/",
             "clusters/orders/groups/broker-a/drill/",
             "clusters/orders/drills/",
+            "clusters/orders/drills/windows/",
+            f"clusters/orders/drills/windows/{drill_window(world.cluster).pk}/cancel/",
             f"clusters/orders/drills/{drill.pk}/",
             f"clusters/orders/drills/{drill.pk}/report/",
             "clusters/orders/failovers/",

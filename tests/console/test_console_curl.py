@@ -282,6 +282,25 @@ FORMS = [
         {"group": "billing", "client_id": "c@1"},
     ),
     Typed(
+        "drills.html curl-drill-window",
+        "clusters/orders/drills/windows/",
+        {
+            "group": "broker-a",
+            "opens_at": "2026-12-05 02:00",
+            "closes_at": "2026-12-05 04:00",
+            "fault": "cut",
+            "confirm": "broker-a",
+        },
+        {
+            "group": "broker-a",
+            "opens_at": "2026-12-05T02:00:00+00:00",
+            "closes_at": "2026-12-05T04:00:00+00:00",
+            "fault": "cut",
+            "gives_back": False,
+            "confirm": "broker-a",
+        },
+    ),
+    Typed(
         "diverged_cut.html curl-resend",
         "clusters/orders/diverged/broker-a/0/cut-00000000000000004096/",
         {"which": "selected", "position": ["310"], "rate_per_second": "5", "stop_after_failures": "0"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,12 +14,13 @@ from pytest_django.live_server_helper import LiveServer
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, Replica
 from controlplane.console.views import drills
-from controlplane.failover.models import Drill, DrillFault, DrillVerdict
+from controlplane.failover.models import Drill, DrillFault, DrillVerdict, DrillWindow
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World
+from tests.controlplane.world import drill_window
 from tests.failover.drills import CrashingDriver, probe_by_hand, run, start
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
@@ -122,6 +124,28 @@ def test_a_failed_drill_is_tried_again_as_another_one_with_the_same_choices(
     assert "Retry" not in client.get(f"/t/acme/operations/{drill.operation_id}/").content.decode()
 
 
+def test_a_drill_is_ordered_for_a_window_and_cancelled_on_the_page(world: World, group: ScriptedGroup) -> None:
+    client, now = world.client(world.alice), datetime.now(UTC)
+    typed = {
+        "group": "broker-a",
+        "opens_at": f"{now:%Y-%m-%d %H:%M}",
+        "closes_at": f"{now + timedelta(hours=1):%Y-%m-%d %H:%M}",
+        "fault": "cut",
+        "confirm": "broker-b",
+    }
+    refused = client.post(f"{PATH}drills/windows/", typed)
+    assert (refused.status_code, DrillWindow.objects.exists()) == (422, False)
+    assert "Type the group&#x27;s name, broker-a." in refused.content.decode()
+    ordered = client.post(f"{PATH}drills/windows/", {**typed, "confirm": "broker-a"}, follow=True).content.decode()
+    window = DrillWindow.objects.get()
+    assert (window.fault, window.state, window.requested_by) == ("cut", "waiting", world.alice.email)
+    cancel = f"{PATH}drills/windows/{window.pk}/cancel/"
+    assert cancel in ordered
+    assert cancel not in world.client(world.victor).get(f"{PATH}drills/").content.decode()
+    assert "Cancelled" in client.post(cancel, follow=True).content.decode()
+    assert DrillWindow.objects.get().state == "cancelled"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_pages_of_a_drill_look_right(
     page: Page,
@@ -147,7 +171,10 @@ def test_the_pages_of_a_drill_look_right(
     expect(page.locator("#drill")).to_have_attribute("data-verdict", "passed")
     expect(page.locator("#timeline")).to_have_attribute("data-state", "completed")
     look_at(page, "drill report")
+    drill_window(cluster, state="skipped", because="The window passed before the drill could begin.")
+    drill_window(cluster)
     page.goto(f"{live_server.url}{PATH}drills/")
+    page.get_by_text("Order a drill").click()
     look_at(page, "drills")
     Drill.objects.update(verdict=DrillVerdict.LOST, verdict_because="1 of 100 is not in the log.", probes_missing=1)
     Operation.objects.update(state=OperationState.COMPLETED)

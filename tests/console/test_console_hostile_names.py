@@ -51,6 +51,7 @@ OWN_WORDS = {
     "Failover": {"group_name"},
     "FailoverStep": {"name"},
     "Drill": {"group_name", "mode"},
+    "DrillWindow": {"group_name"},
     "DivergedResend": {"group_name", "file_name"},
     "DivergedDone": {"group_name", "file_name"},
     "JobRun": {"snapshot_id"},

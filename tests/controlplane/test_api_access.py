@@ -25,7 +25,16 @@ from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import MaskingRule, Topic, TopicSchema, TopicState
 from tests.controlplane.billing_world import make_plan, make_run, use
-from tests.controlplane.world import SYSTEM, Json, World, alert_of, dead_letter_replay, diverged_resend, offset_reset
+from tests.controlplane.world import (
+    SYSTEM,
+    Json,
+    World,
+    alert_of,
+    dead_letter_replay,
+    diverged_resend,
+    drill_window,
+    offset_reset,
+)
 
 CLUSTER = "/api/v1/tenants/acme/clusters/orders/"
 
@@ -51,6 +60,12 @@ TOPIC = f"{ONE}topics/<topic:topic>/"
 MESSAGE = f"{TOPIC}messages/<slug:broker>/<int:queue_id>/<int:queue_offset>/"
 CUT = f"{ONE}diverged/<slug:group>/<int:replica_id>/<str:name>/"
 GROUP = f"{ONE}consumer-groups/<consumer_group:group>/"
+DRILL_WINDOW = {
+    "group": "broker-a",
+    "opens_at": datetime.now(UTC).isoformat(),
+    "closes_at": (datetime.now(UTC) + timedelta(hours=2)).isoformat(),
+    "confirm": "broker-a",
+}
 
 ROWS = [
     Row("schema/", "GET", 200, 200, outsider=200, anonymous=200),
@@ -132,6 +147,10 @@ ROWS = [
     Row(f"{ONE}groups/<slug:group>/drill/", "POST", 422, 403, body={"confirm": "broker-a"}),  # no one could take over
     Row(f"{ONE}drills/", "GET", 200, 200),
     Row(f"{ONE}drills/<uuid:drill_id>/", "GET", 200, 200),
+    Row(f"{ONE}drill-windows/", "GET", 200, 200),
+    Row(f"{ONE}drill-windows/", "POST", 422, 403, body=DRILL_WINDOW),  # no one could take over
+    Row(f"{ONE}drill-windows/<uuid:window_id>/", "GET", 200, 200),
+    Row(f"{ONE}drill-windows/<uuid:window_id>/cancel/", "POST", 200, 403),
     Row(f"{ONE}diverged/", "GET", 200, 200),  # it says that no one answers
     Row(CUT, "GET", 503, 503),
     Row(CUT, "DELETE", 503, 403),
@@ -379,6 +398,7 @@ def values(world: World) -> dict[str, str]:
         "<slug:group>": "broker-a",
         "<uuid:failover_id>": str(failover.pk),
         "<uuid:drill_id>": str(drill.pk),
+        "<uuid:window_id>": str(drill_window(world.cluster).pk),
         "<uuid:reset_id>": str(reset.pk),
         "<uuid:replay_id>": str(replay.pk),
     }

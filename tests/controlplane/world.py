@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.test import Client
@@ -28,7 +29,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.operations import operation_start
 from controlplane.consumers.models import DeadLetterReplay, OffsetReset, ReplayState, ReplayTarget, ResetTarget
-from controlplane.failover.models import DivergedResend
+from controlplane.failover.models import DivergedResend, DrillWindow
 from controlplane.tenants.models import Membership, Role, Tenant
 
 SYSTEM = SystemActor("test")
@@ -133,6 +134,18 @@ def alert_of(cluster: Cluster, kind: str = "disk_used", **changes: Any) -> Alert
         "fired_at": now,
     }
     return Alert.objects.create(cluster=cluster, **{**values, **changes})
+
+
+def drill_window(cluster: Cluster, **changes: Any) -> DrillWindow:
+    """A drill of broker-a that is ordered for the next two hours."""
+    now = datetime.now(UTC)
+    values: dict[str, Any] = {
+        "group_name": "broker-a",
+        "opens_at": now,
+        "closes_at": now + timedelta(hours=2),
+        "requested_by": "alice@example.com",
+    }
+    return DrillWindow.objects.create(cluster=cluster, **{**values, **changes})
 
 
 def diverged_resend(cluster: Cluster, state: ReplayState = ReplayState.RUNNING, **changes: Any) -> DivergedResend:

@@ -96,6 +96,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "PatchedClusterUpdateRequest": {"name": "Orders of the shop"},
     "PatchedTopicUpdateRequest": {"read_queue_nums": 16, "write_queue_nums": 16},
     "DrillRequestRequest": {"fault": "kill", "dry_run": True},
+    "DrillWindowCreateRequest": {
+        "group": "broker-a",
+        "opens_at": "2026-12-05T02:00:00Z",
+        "closes_at": "2026-12-05T04:00:00Z",
+        "confirm": "broker-a",
+    },
     "ModeRequest": {"mode": "sync", "replicas": 2, "dry_run": True},
     "OffsetResetCreateRequest": {"topic": "payments", "target": "latest", "dry_run": True},
     "ReplayCreateRequest": {"rate_per_second": 10, "stop_after_failures": 10},

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
 from django import forms
 from django.forms.utils import flatatt
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
@@ -23,6 +25,7 @@ from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import in_words, say, say_all, say_as
 from controlplane.console.acts import form_values
 from controlplane.console.billing_forms import UtcMoment
+from controlplane.failover.drill.windows import LONGEST, SHORTEST
 from controlplane.failover.models import DrillFault
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
@@ -350,25 +353,28 @@ class TypedLossForm(forms.Form):
         return typed
 
 
+_FAULTS = [
+    (DrillFault.KILL, Choice(say("Killed"), say("Its process ends at once, as when its machine loses power."))),
+    (
+        DrillFault.HANG,
+        Choice(say("Hangs"), say("Its process keeps its connections and answers nothing any more.")),
+    ),
+    (
+        DrillFault.CUT,
+        Choice(
+            say("Cut off"),
+            say("It runs on and believes that it leads, but the network is gone: for 15 seconds."),
+        ),
+    ),
+]
+
+
 class DrillForm(forms.Form):
     """A failover drill: the group's name is typed, since sends fail or wait meanwhile."""
 
     fault = forms.ChoiceField(
         label=say("What happens to the leader"),
-        choices=[
-            (DrillFault.KILL, Choice(say("Killed"), say("Its process ends at once, as when its machine loses power."))),
-            (
-                DrillFault.HANG,
-                Choice(say("Hangs"), say("Its process keeps its connections and answers nothing any more.")),
-            ),
-            (
-                DrillFault.CUT,
-                Choice(
-                    say("Cut off"),
-                    say("It runs on and believes that it leads, but the network is gone: for 15 seconds."),
-                ),
-            ),
-        ],
+        choices=_FAULTS,
         initial=DrillFault.KILL,
         widget=forms.RadioSelect,
     )
@@ -395,6 +401,47 @@ class DrillForm(forms.Form):
                 in_words(say("This is not %(expected)s. Nothing was stopped.", expected=self.expected))
             )
         return typed
+
+
+class DrillWindowForm(forms.Form):
+    """A drill that begins by itself within a window; the group's name is typed, as for one that begins now."""
+
+    group = forms.ChoiceField(label=say_as("broker group", "Group"))
+    opens_at = UtcMoment(label=say("Not before"), help_text=say("In UTC."))
+    closes_at = UtcMoment(
+        label=say("Not after"),
+        help_text=say(
+            "In UTC; %(minutes)s minutes to %(days)s days later.", minutes=SHORTEST.seconds // 60, days=LONGEST.days
+        ),
+    )
+    fault = forms.ChoiceField(
+        label=say("What happens to the leader"), choices=_FAULTS, initial=DrillFault.KILL, widget=forms.RadioSelect
+    )
+    gives_back = forms.BooleanField(required=False, label=say("Give the leadership back"))
+    confirm = forms.CharField(
+        label=say("Type the group’s name"),
+        help_text=say("Its leader is stopped then: sends fail or wait for some seconds."),
+        widget=forms.TextInput(attrs=CODE_INPUT),
+    )
+
+    def __init__(self, *args: object, groups: list[str], **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
+        field = self.fields["group"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(name, name) for name in groups]
+        self._example = groups[0] if groups else "broker-a"
+
+    def body(self) -> dict[str, Any]:
+        """Return the API's request with what was typed so far, and an example's values before that."""
+        opens_at = timezone.now().replace(minute=0, second=0, microsecond=0) + timedelta(days=7)
+        values = {
+            "group": self._example,
+            "opens_at": opens_at,
+            "closes_at": opens_at + timedelta(hours=2),
+            "confirm": self._example,
+            **form_values(self),
+        }
+        return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in values.items()}
 
 
 class TypedNameForm(forms.Form):

@@ -63,6 +63,7 @@ _PILLS: dict[str, tuple[Tone, str]] = {
     "passed": ("good", say("Passed")),
     "lost": ("bad", say("Messages lost")),
     "not_measured": ("warn", say("Not measured")),
+    "started": ("good", say("Begun")),
     # replays
     "stopped": ("warn", say("Stopped")),
     "cancelled": ("plain", say("Cancelled")),

@@ -260,6 +260,44 @@ class Drill(BaseModel):
         return self.operation.state
 
 
+class DrillWindowState(models.TextChoices):
+    """WAITING for its window or for a healthy group. SKIPPED: the window passed, and `because` says why nothing was done in it."""
+
+    WAITING = "waiting", say("Waiting")
+    STARTED = "started", say("Begun")
+    SKIPPED = "skipped", say("Skipped")
+    CANCELLED = "cancelled", say("Cancelled")
+
+
+class DrillWindow(BaseModel):
+    """A drill that is ordered for a window: it begins once within it, when the group is healthy and nothing else is in progress."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="drill_windows")
+    group_name = models.CharField(max_length=64)
+    fault = models.CharField(max_length=16, choices=DrillFault.choices, default=DrillFault.KILL)
+    gives_back = models.BooleanField(default=False, help_text="the old leader is to lead again afterwards")
+    opens_at = models.DateTimeField()
+    closes_at = models.DateTimeField(help_text="it begins before this, or not at all; it may end later")
+    state = models.CharField(max_length=16, choices=DrillWindowState.choices, default=DrillWindowState.WAITING)
+    because = SentenceField(blank=True, help_text="why it did not begin at the last look, or was skipped")
+    requested_by = models.CharField(max_length=254)
+    drill = models.OneToOneField(Drill, on_delete=models.SET_NULL, null=True, related_name="window")
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+        indexes: ClassVar = [
+            models.Index(fields=["opens_at"], condition=models.Q(state="waiting"), name="drill_window_waiting")
+        ]
+
+    def __str__(self) -> str:
+        return f"drill of {self.group_name} from {self.opens_at:%Y-%m-%d %H:%M} on"
+
+    @property
+    def path(self) -> str:
+        """The window's API path."""
+        return f"{self.cluster.path}drill-windows/{self.pk}/"
+
+
 class DivergedResend(PacedSending):
     """Messages of a saved cut that are sent again. `next` and `end` of its ranges are positions in the file; an outcome's place
     is {position, topic, queue_id, offset}.

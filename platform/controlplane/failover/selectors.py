@@ -14,7 +14,7 @@ from controlplane.clusters.models import (
 from controlplane.common.errors import NotFound
 from controlplane.common.sentences import say
 from controlplane.failover.mode_changes import elections_in_doubt, mode_changes_hanging, replicas_surely_holding
-from controlplane.failover.models import Drill, Failover, GroupLeadership, ReplicaSample
+from controlplane.failover.models import Drill, DrillWindow, Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.timeline import TITLES
 from mqwire.bodies import QuorumStatus
@@ -75,6 +75,19 @@ def drill_get(cluster: Cluster, drill_id: uuid.UUID) -> Drill:
     if drill is None:
         raise NotFound(say("There is no such failover drill."))
     return drill
+
+
+def drill_window_list(cluster: Cluster) -> QuerySet[DrillWindow]:
+    """Return the drills that were ordered for a window, with what became of them."""
+    return DrillWindow.objects.filter(cluster=cluster).select_related("cluster__tenant")
+
+
+def drill_window_get(cluster: Cluster, window_id: uuid.UUID) -> DrillWindow:
+    """Return one ordered drill of the cluster; raises NotFound."""
+    window = drill_window_list(cluster).filter(pk=window_id).first()
+    if window is None:
+        raise NotFound(say("There is no such ordered drill."))
+    return window
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import uuid
 
 from celery import shared_task
 from django.db.models import Count
+from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterMode
 from controlplane.clusters.selectors import clusters_watched
@@ -11,6 +12,7 @@ from controlplane.common.turns import interleaved, turn
 from controlplane.failover import elections, sampling
 from controlplane.failover.diverged.resends import TURN_TASK, resend_turn, resends_resume
 from controlplane.failover.drill.services import drill_faults_end
+from controlplane.failover.drill.windows import drill_window_look, drill_windows_open
 from controlplane.failover.promotion.services import automatic_failover
 from controlplane.provisioning.drivers import get_driver
 
@@ -51,6 +53,25 @@ def _look(found: Cluster) -> None:
     # Groups that elect decide themselves, but for one whose leader is assigned again, a change of its mode being unfinished.
     for view in views:
         automatic_failover(found, view, driver)
+
+
+@shared_task(name="failover.drill_windows_look")
+def drill_windows_look_task() -> None:
+    """Enqueue one look at each ordered drill whose window is open or has passed."""
+    waiting = drill_windows_open(timezone.now())
+    for window_id in interleaved((tenant, pk) for tenant, pk in waiting.values_list("cluster__tenant_id", "pk")):
+        drill_window_look_task.apply_async(args=(str(window_id),), expires=15, priority=_LAST)
+
+
+@shared_task(name="failover.drill_window_look", ignore_result=True, soft_time_limit=20, time_limit=30)
+def drill_window_look_task(window_id: str) -> None:
+    """Begin one ordered drill if its group is healthy; a cluster of which another one is looked at has its turn later."""
+    found = drill_windows_open(timezone.now()).select_related("cluster").filter(pk=uuid.UUID(window_id)).first()
+    if found is None:
+        return
+    with turn("drills", found.cluster.tenant_id, found.cluster_id) as mine:
+        if mine:
+            drill_window_look(found.pk, get_driver(), timezone.now())
 
 
 @shared_task(name=TURN_TASK)

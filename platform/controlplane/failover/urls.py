@@ -12,6 +12,7 @@ from controlplane.failover.rolling import apis as rolling
 
 _CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
 _CUT = f"{_CLUSTER}diverged/<slug:group>/<int:replica_id>/<str:name>/"
+_WINDOWS = f"{_CLUSTER}drill-windows/"
 _RESENDS = f"{_CLUSTER}diverged-resends/"
 
 urlpatterns = [
@@ -26,6 +27,9 @@ urlpatterns = [
     path(f"{_CLUSTER}groups/<slug:group>/drill/", drill.GroupDrillApi.as_view(), name="group-drill"),
     path(f"{_CLUSTER}drills/", drill.DrillListApi.as_view(), name="drill-list"),
     path(f"{_CLUSTER}drills/<uuid:drill_id>/", drill.DrillDetailApi.as_view(), name="drill-detail"),
+    path(_WINDOWS, drill.DrillWindowListApi.as_view(), name="drill-window-list"),
+    path(f"{_WINDOWS}<uuid:window_id>/", drill.DrillWindowApi.as_view(), name="drill-window-detail"),
+    path(f"{_WINDOWS}<uuid:window_id>/cancel/", drill.DrillWindowCancelApi.as_view(), name="drill-window-cancel"),
     path(f"{_CLUSTER}diverged/", diverged.SavedCutListApi.as_view(), name="diverged-list"),
     path(_CUT, diverged.SavedCutApi.as_view(), name="diverged-detail"),
     path(f"{_CUT}messages/", diverged.CutMessagesApi.as_view(), name="diverged-messages"),

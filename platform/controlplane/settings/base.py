@@ -408,6 +408,11 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
         "schedule": 10.0,
         "options": {"expires": 10},
     },
+    "failover-drill-windows-look": {
+        "task": "failover.drill_windows_look",
+        "schedule": 15.0,
+        "options": {"expires": 15},
+    },
     "clusters-purge": {"task": "provisioning.clusters_purge", "schedule": 60.0, "options": {"expires": 60}},
     "hosts-sample": {"task": "provisioning.hosts_sample", "schedule": 60.0, "options": {"expires": 60}},
     "certificates-renew": {"task": "provisioning.certificates_renew", "schedule": 3600.0, "options": {"expires": 3600}},

@@ -1,4 +1,6 @@
-"""Pages of failover drills: the pre-flight with its confirmation, the report while it is made and afterwards, and the history."""
+"""Pages of failover drills: the pre-flight with its confirmation, the report while it is made and afterwards, the history, and
+drills that are ordered for a window.
+"""
 
 import uuid
 from dataclasses import dataclass
@@ -6,26 +8,29 @@ from datetime import timedelta
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.clusters.models import OperationState
+from controlplane.clusters.models import BrokerGroup, Cluster, OperationState
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
+from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.acts import act_of
+from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_render
-from controlplane.console.forms import DrillForm
-from controlplane.console.pages import form_take_error, status_of
+from controlplane.console.forms import DrillForm, DrillWindowForm
+from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.console.views.failover import timeline_context
 from controlplane.failover.drill.measurement import pauses_of, probes_of
 from controlplane.failover.drill.services import drill_preview, drill_start
+from controlplane.failover.drill.windows import drill_window_cancel, drill_window_create
 from controlplane.failover.models import Drill, DrillFault
-from controlplane.failover.selectors import drill_get, drill_list, group_get
+from controlplane.failover.selectors import drill_get, drill_list, drill_window_get, drill_window_list, group_get
 from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 
 _SHOWN_DRILLS = 100
+_SHOWN_WINDOWS = 50
 # The strip of probes is so wide, in its own units.
 _STRIP_WIDTH = 1000
 
@@ -95,11 +100,67 @@ def group_drill(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
 def drill_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
     """Show the history: every drill with its verdict and figures."""
     found = cluster_get(tenant, cluster)
+    return _drills(request, found, DrillWindowForm(groups=_groups(found)))
+
+
+@require_POST
+@tenant_page("group.promote")
+def drill_window_new(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Order a drill for a window."""
+    found = cluster_get(tenant, cluster)
+    form = DrillWindowForm(request.POST, groups=_groups(found))
+    if wants_code(request):
+        return code_answer(_window_act(found, form))
+    if form.is_valid():
+        values = dict(form.cleaned_data)
+        try:
+            drill_window_create(
+                actor=request.user,
+                cluster=found,
+                group=group_get(found, values.pop("group")),
+                fault=DrillFault(values.pop("fault")),
+                **values,
+            )
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, say("Ordered. It begins within its window, once the group is healthy."))
+            return redirect("console:drill-list", tenant.slug, found.slug)
+    return _drills(request, found, form)
+
+
+@require_POST
+@tenant_page("group.promote")
+def drill_window_cancel_page(request: ConsoleRequest, tenant: Tenant, cluster: str, window: uuid.UUID) -> HttpResponse:
+    """Take an order back."""
+    found = cluster_get(tenant, cluster)
+    try:
+        drill_window_cancel(actor=request.user, window=drill_window_get(found, window))
+    except ApplicationError as error:
+        tell_error(request, error)
+    else:
+        tell_done(request, say("Cancelled. Nothing was stopped."))
+    return redirect("console:drill-list", tenant.slug, found.slug)
+
+
+def _drills(request: ConsoleRequest, cluster: Cluster, form: DrillWindowForm) -> HttpResponse:
     context = {
-        "drills": list(drill_list(found).order_by("-created_at")[:_SHOWN_DRILLS]),
-        "curl": act_of("GET", f"{found.path}drills/"),
+        "drills": list(drill_list(cluster).order_by("-created_at")[:_SHOWN_DRILLS]),
+        "windows": list(drill_window_list(cluster).order_by("-opens_at")[:_SHOWN_WINDOWS]),
+        "form": form,
+        "can_drill": actor_can(request.user, "group.promote", cluster.tenant),
+        "curl": act_of("GET", f"{cluster.path}drills/"),
+        "curl_window": _window_act(cluster, form),
     }
-    return cluster_render(request, found, "console/drills.html", context, page="failovers")
+    return cluster_render(request, cluster, "console/drills.html", context, page="failovers", status=status_of(form))
+
+
+def _groups(cluster: Cluster) -> list[str]:
+    return list(BrokerGroup.objects.filter(cluster=cluster).order_by("name").values_list("name", flat=True))
+
+
+def _window_act(cluster: Cluster, form: DrillWindowForm) -> Act:
+    return act_of("POST", f"{cluster.path}drill-windows/", form.body())
 
 
 @require_safe

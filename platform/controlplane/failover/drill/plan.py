@@ -53,7 +53,7 @@ def plan_drill(
     """
     leader = view.master
     if leader is None or len(view.replicas) < 2:
-        cause = say("No replica leads: there is nothing to try.") if len(view.replicas) > 1 else _ALONE
+        cause = say("No replica leads: there is nothing to try.") if len(view.replicas) > 1 else ALONE
         return DrillPlan(group=view.name, looked_at=now, problems=(cause,), cleanness=Cleanness(False, cause))
     verdict = verdict_of(view, now)
     problems = [running] if running else []
@@ -78,7 +78,7 @@ def plan_drill(
     )
 
 
-_ALONE = say(
+ALONE = say(
     "The group has one replica: it can't survive the loss of its leader. The modes sync and dledger add others."
 )
 

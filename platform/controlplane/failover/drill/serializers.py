@@ -7,8 +7,9 @@ from rest_framework import serializers
 
 from controlplane.clusters.models import OperationState
 from controlplane.common.strictness import DryRunShape, Shape
+from controlplane.failover.drill.windows import FARTHEST, LONGEST, SHORTEST
 from controlplane.failover.membership.serializers import PlannedStepSerializer
-from controlplane.failover.models import Drill, DrillFault, DrillVerdict
+from controlplane.failover.models import Drill, DrillFault, DrillVerdict, DrillWindowState
 from controlplane.failover.promotion.serializers import TimelineLineSerializer
 from controlplane.failover.selectors import timeline_of
 
@@ -26,6 +27,49 @@ class DrillRequestSerializer(DryRunShape):
         help_text="What the leader's process suffers.",
     )
     confirm = serializers.CharField(required=False, allow_blank=True, default="", max_length=64)
+
+
+class DrillWindowCreateSerializer(Shape):
+    """A drill that begins by itself within a window. `confirm` is the group's name: its leader is stopped then."""
+
+    group = serializers.CharField(max_length=64)
+    opens_at = serializers.DateTimeField(help_text=f"At most {FARTHEST.days} days away; one that has passed is now.")
+    closes_at = serializers.DateTimeField(
+        help_text=(
+            f"It begins before this, or is skipped. In the future, {SHORTEST.seconds // 60} minutes to {LONGEST.days} days after"
+            " `opens_at`."
+        )
+    )
+    gives_back = serializers.BooleanField(
+        required=False, default=False, help_text="Have the old leader lead again afterwards."
+    )
+    fault = serializers.ChoiceField(
+        choices=DrillFault.choices,
+        required=False,
+        default=DrillFault.KILL,
+        help_text="What the leader's process suffers.",
+    )
+    confirm = serializers.CharField(required=False, allow_blank=True, default="", max_length=64)
+
+
+class DrillWindowSerializer(Shape):
+    """A drill that was ordered for a window, and what became of it."""
+
+    id = serializers.UUIDField()
+    path = serializers.CharField()
+    group = serializers.CharField(source="group_name")
+    fault = serializers.ChoiceField(choices=DrillFault.choices)
+    gives_back = serializers.BooleanField()
+    opens_at = serializers.DateTimeField()
+    closes_at = serializers.DateTimeField()
+    state = serializers.ChoiceField(choices=DrillWindowState.choices)
+    because = serializers.CharField(
+        allow_blank=True,
+        help_text="why it did not begin at the last look, or was skipped; empty before the window opens",
+    )
+    requested_by = serializers.CharField()
+    drill_id = serializers.UUIDField(allow_null=True, help_text="once it has begun")
+    created_at = serializers.DateTimeField()
 
 
 class DrillPlanSerializer(Shape):

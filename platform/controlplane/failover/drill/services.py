@@ -94,7 +94,7 @@ def drill_start(
             say("The leader of %(group)s is stopped: sends fail or wait for some seconds.", group=group.name),
             hint=say("Send `confirm` with the group's name, %(group)s, to begin.", group=group.name),
         )
-    return _start(actor, cluster, group, plan, fault, plan.leader_id, plan.candidate_id)
+    return drill_begin(actor=actor, cluster=cluster, group=group, plan=plan, fault=fault)
 
 
 def drill_steps(*, elects: bool, gives_back: bool, fault: DrillFault) -> set[str]:
@@ -107,15 +107,14 @@ def drill_steps(*, elects: bool, gives_back: bool, fault: DrillFault) -> set[str
     return steps
 
 
-def _start(
-    actor: Actor,
-    cluster: Cluster,
-    group: BrokerGroup,
-    plan: DrillPlan,
-    fault: DrillFault,
-    leader_id: int,
-    candidate_id: int,
-) -> Drill:
+def drill_begin(*, actor: Actor, cluster: Cluster, group: BrokerGroup, plan: DrillPlan, fault: DrillFault) -> Drill:
+    """Write the operation of a plan that was just made and is possible, and enqueue its first step.
+
+    Raises Conflict while another operation on the cluster is in progress, NotPossible for a plan with problems.
+    """
+    if plan.problems or plan.leader_id is None or plan.candidate_id is None:
+        raise NotPossible(say_all(*plan.problems) or plan.cleanness.because)
+    leader_id, candidate_id = plan.leader_id, plan.candidate_id
     with transaction.atomic():
         operation = operation_start(
             actor=actor,

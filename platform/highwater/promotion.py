@@ -437,7 +437,8 @@ def _no_one_led_after(
 def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
     """Whether readers may have seen what none of these holds: by a leader that showed what too few held."""
     former = group.former
-    led_later = former is not None and any(one.log_epoch > (former.epoch or 0) for one in counted.values())
+    known_epoch = 0 if former is None else former.epoch or 0
+    led_later = any(max(one.log_epoch, one.in_sync_epoch or 0) > known_epoch for one in counted.values())
     leader_answers = former is not None and former.replica_id in counted and not led_later
     if not any(one.shows_below for one in counted.values()) or leader_answers or len(counted) == len(group.replica_ids):
         return False

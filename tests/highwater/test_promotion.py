@@ -254,10 +254,16 @@ def test_a_leader_that_promises_shows_by_its_log_what_it_has_shown() -> None:
     assert cleanness_of(group(former=former), by_id(level(0, None), level(1, None)), 1).clean
 
 
-def test_an_old_leader_knows_nothing_of_what_one_after_it_has_shown() -> None:
+@pytest.mark.parametrize(
+    "old_leader",
+    [
+        level(0, 60.0, epoch=4, log_epoch=4),  # it follows one that was never seen leading
+        level(0, 0.0, epoch=4),  # it has agreed to one, of which it holds nothing yet
+    ],
+)
+def test_an_old_leader_knows_nothing_of_what_one_after_it_has_shown(old_leader: Standing) -> None:
     former = FormerLeader(replica_id=0, epoch=3, ended_at_s=50.0)
-    follows_an_unseen_one = level(0, 60.0, epoch=4, log_epoch=4)
-    assert not cleanness_of(group(former=former), by_id(follows_an_unseen_one, level(1, None)), 0).clean
+    assert not cleanness_of(group(former=former), by_id(old_leader, level(1, None)), 0).clean
 
 
 @pytest.mark.parametrize(

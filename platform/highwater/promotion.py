@@ -110,7 +110,7 @@ class FormerLeader:
     """Who led last, as far as is known: its log went to `end_offset` of `epoch` when it was last asked.
 
     `no_one_since`: no one else can have led after it, so that it holds all that was ever acknowledged. `ended_at_s`: its process
-    had surely ended by then, by the caller's clock.
+    had surely ended by then, by the caller's clock. `last_word`: what it said when it led no more, where it can't have led since.
     """
 
     replica_id: int
@@ -118,6 +118,7 @@ class FormerLeader:
     end_offset: int | None = None
     no_one_since: bool = False
     ended_at_s: float | None = None
+    last_word: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,6 +447,8 @@ def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
         return True
     if led_later:
         return True  # it was restarted and led again unseen, or another one did: what was promised for the older epoch says nothing
+    if _hold_all_that_it_said(group, former, counted):
+        return False
     return not any(
         one.in_sync_epoch is not None
         and one.in_sync_until_s is not None
@@ -453,6 +456,18 @@ def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
         and one.in_sync_until_s > former.ended_at_s
         for one in counted.values()
     )
+
+
+def _hold_all_that_it_said(group: Group, former: FormerLeader, counted: Mapping[int, Standing]) -> bool:
+    """Whether one of these holds all of the log that who led last had when it led no more, and no one else can have led."""
+    word = former.last_word
+    if (
+        word is None
+        or not counting(group, {word.replica_id: word})
+        or {*counted, word.replica_id} != {*group.replica_ids}
+    ):
+        return False
+    return (word.log_epoch, word.end_offset) <= max((one.position for one in counted.values()), default=(0, 0))
 
 
 def _shown_words(at_risk: tuple[int | None, int | None]) -> Sentence:

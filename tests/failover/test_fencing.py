@@ -10,6 +10,7 @@ import pytest
 from controlplane.failover.promotion.fencing import decision_after_fence, promises_given
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
 from highwater.promotion import Ballot, Decision, Standing
+from mqwire.bodies import QuorumStatus
 from tests.failover.views import NOW, slave_view
 
 FENCE = 4
@@ -82,6 +83,23 @@ def test_another_clean_one_leads_where_candidate_and_former_leader_are_silent() 
 def test_whom_an_operator_wants_with_a_loss_is_waited_for_where_no_one_is_clean() -> None:
     found = decision(900, 1000, silent_after=[1], in_sync_replicas=1, may_lose=True)
     assert found.leader_id == 1
+
+
+@pytest.mark.parametrize(("state", "clean"), [("pre-candidate", True), (None, False)])
+def test_who_led_last_and_elects_alone_needs_no_promise(state: str | None, clean: bool) -> None:
+    quorum = None if state is None else QuorumStatus(state=state, voters=[0, 1, 2])
+    former = slave_view(0, quorum=quorum)
+    others = [slave_view(number, epoch=FENCE, promotable=True, shows_below=True) for number in (1, 2)]
+    found = decision_after_fence(
+        group([replace(former, unreachable_since=NOW, process_ended_at=NOW), *others], 3),
+        group([former, *others], 3),
+        {view.replica_id: promise(view) for view in others},
+        candidate_id=1,
+        begun_at=NOW,
+        may_lose=False,
+        may_choose=True,
+    )
+    assert (found.leader_id, found.cleanness.clean) == (1 if clean else None, clean)
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,23 @@ def test_an_old_leader_knows_nothing_of_what_one_after_it_has_shown(old_leader: 
 
 
 @pytest.mark.parametrize(
+    ("last_word", "replicas", "clean"),
+    [
+        (said(0), 3, True),
+        (said(0, 1200), 3, False),
+        (said(0, disk_is_new=True), 3, False),
+        (said(0), 4, False),  # who is silent may have led after it
+    ],
+)
+def test_what_an_old_leader_said_when_it_led_no_more_shows_what_it_has_shown(
+    last_word: Standing, replicas: int, clean: bool
+) -> None:
+    former = FormerLeader(replica_id=0, epoch=3, ended_at_s=50.0, last_word=last_word)
+    promised = by_id(level(1, None), level(2, None))
+    assert cleanness_of(group(replicas, 3, former), promised, 1).clean is clean
+
+
+@pytest.mark.parametrize(
     ("answers", "wanted", "problem"),
     [
         ([said(2)], 2, None),

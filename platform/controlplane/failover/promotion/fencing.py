@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from controlplane.failover.promotion.verdict import GroupView, ReplicaView, at_risk, promotion_group
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, at_risk, promotion_group, standing_of
 from highwater.promotion import Ballot, Decision, Standing, ballot_above, decide, disk_that_counts, promises_in
 
 
@@ -69,10 +69,13 @@ def decision_after_fence(
     while the group has no leader. What it promised to hold counts all the same.
     """
     candidate = view.replica(candidate_id)
+    group = promotion_group(view, led_in_this_operation=before.led_at is not None and before.led_at >= begun_at)
+    if group.former is not None:
+        group = replace(group, former=replace(group.former, last_word=_last_word(before, group.former.replica_id)))
 
     def decided(promises: Mapping[int, Standing]) -> Decision:
         return decide(
-            promotion_group(view, led_in_this_operation=before.led_at is not None and before.led_at >= begun_at),
+            group,
             promises,
             candidate_id,
             may_lose=may_lose,
@@ -85,6 +88,14 @@ def decision_after_fence(
         {key: replace(one, promotable=False) if key in silent_ids else one for key, one in promises.items()}
     )
     return decided(promises) if decision.leader_id is None else decision
+
+
+def _last_word(before: GroupView, former_id: int) -> Standing | None:
+    """Return what who led last said just before the fence, if it waited for an election: none could be won (safety.py), so that it
+    has led no more. It promises nothing, and is stopped.
+    """
+    former = before.replica(former_id)
+    return None if former is None or former.leads or former.quorum is None else standing_of(former)
 
 
 def has_promised_newer(candidate: ReplicaView, fence: int) -> bool:

@@ -11,7 +11,15 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationStep, StepState
+from controlplane.clusters.models import (
+    BrokerGroup,
+    Cluster,
+    Health,
+    Operation,
+    OperationState,
+    OperationStep,
+    StepState,
+)
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.services import automatic_failover, failover_start
 from controlplane.failover.sampling import cluster_sample
@@ -90,6 +98,15 @@ def test_a_group_is_drawn_and_drawn_anew_once_its_master_is_dead(
 def test_a_cluster_of_one_broker_is_drawn_beside_its_health(world: World, part: str) -> None:
     page = world.client(world.alice).get(world.cluster_path(part)).content.decode()
     assert page.count('data-picture="broker-a"') == 1
+    assert ('data-box="0" data-look="leads"' in page, 'data-look="missing"' in page) == (True, False)
+
+
+def test_a_broker_alone_that_is_down_is_drawn_as_silent(world: World) -> None:
+    broker = world.cluster.broker_groups.get().replicas.get()
+    broker.health, broker.health_message = Health.DOWN, "It does not answer."
+    broker.save()
+    page = world.client(world.alice).get(world.cluster_path("health/")).content.decode()
+    assert ('data-box="0" data-look="silent"' in page, "Sends fail" in page) == (True, True)
 
 
 def test_a_dead_master_is_reported_in_the_health_sentence_with_the_button(

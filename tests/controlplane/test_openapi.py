@@ -161,6 +161,7 @@ def test_every_operation_has_a_summary_of_one_line(document: dict[str, Any]) -> 
             summary = operation.get("summary", "")
             assert 8 <= len(summary) <= 110, f"{method} {path}: {summary!r}"
             assert "\n" not in summary
+            assert summary.count("`") % 2 == 0, f"{method} {path} ends within a name: {summary!r}"
 
 
 def test_every_example_is_valid_by_its_own_schema(document: dict[str, Any]) -> None:

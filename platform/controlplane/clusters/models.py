@@ -19,7 +19,7 @@ class ClusterMode(models.TextChoices):
     MULTI = "multi", say("Multi")
     ASYNC = Mode.ASYNC.value, say("Async")
     SYNC = Mode.SYNC.value, say("Sync")
-    DLEDGER = Mode.DLEDGER.value, "Dledger"
+    DLEDGER = Mode.DLEDGER.value, "DLedger"
 
 
 # Groups of these modes have slaves; the leader is assigned, or, in DLEDGER, elected by them.

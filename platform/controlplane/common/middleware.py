@@ -8,7 +8,8 @@ from ipaddress import ip_address
 
 import structlog
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed
+from django.shortcuts import render
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
 
@@ -34,6 +35,27 @@ def _address_of(request: HttpRequest) -> str | None:
         except ValueError:
             pass
     return request.META.get("REMOTE_ADDR") or None
+
+
+class WrongMethodPageMiddleware:
+    """Says in a page what Django says in an empty answer: that an address of the console takes forms alone. Who reloads a form's
+    answer by its address, or logs in again on the way to it, would see nothing.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        if (
+            isinstance(response, HttpResponseNotAllowed)
+            and not request.path.startswith("/api/")
+            and not response.content
+        ):
+            page = render(request, "405.html", status=response.status_code)
+            page["Allow"] = response["Allow"]
+            return page
+        return response
 
 
 class RequestContextMiddleware:

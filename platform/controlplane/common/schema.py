@@ -57,7 +57,8 @@ class ApiSchema(AutoSchema):
     def get_summary(self) -> str:
         """Return the first sentence of the description, up to its first pause: a line for the reference's list."""
         described = " ".join(self.get_description().split())
-        return re.split(r"[.:;]", described, maxsplit=1)[0]
+        # A dot within a name, as in `stopped.purge_at`, is no pause.
+        return re.split(r"[.:;](?=\s|$)", described, maxsplit=1)[0]
 
     def is_deprecated(self) -> bool:
         """Return whether the view says that this method will end."""

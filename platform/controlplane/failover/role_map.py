@@ -1,16 +1,18 @@
 """The role map: every group with its replicas, as of the last sample, and the verdict on it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.utils import timezone
 
-from controlplane.clusters.models import BrokerGroup, Cluster, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, ClusterMode, Health, Replica
+from controlplane.clusters.selectors import HEALTH_STALE_AFTER
+from controlplane.common.sentences import say
 from controlplane.failover.acknowledgement import acknowledged_copies, acknowledgement_words
 from controlplane.failover.membership.verdict import Electorate, electorate_of, verdict_of
 from controlplane.failover.models import GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.safety import promotion_refusal
-from controlplane.failover.promotion.verdict import Verdict
+from controlplane.failover.promotion.verdict import GroupState, Verdict
 from controlplane.failover.selectors import group_view, quorum_reported, samples_of
 
 
@@ -83,6 +85,8 @@ def group_row(group: BrokerGroup) -> GroupRow:
     rows = [_replica_row(replica, sample, electorate, has_master=has_master) for replica, sample in samples_of(group)]
     verdict = verdict_of(view, now)
     sampled = [replica.sampled_at for replica in view.replicas if replica.sampled_at is not None]
+    if not sampled and group.cluster.mode == ClusterMode.SINGLE and len(rows) == 1:
+        verdict, rows, sampled = _of_one_broker(group, rows[0], verdict, now)
     epoch = None if leadership is None or leadership.epoch == 0 else leadership.epoch
     words = acknowledgement_words(view, electorate, group.cluster.flush_disk_type)
     return GroupRow(
@@ -96,6 +100,25 @@ def group_row(group: BrokerGroup) -> GroupRow:
         acknowledgement=words,
         copies=acknowledged_copies(view, electorate),
     )
+
+
+def _of_one_broker(
+    group: BrokerGroup, row: ReplicaRow, verdict: Verdict, now: datetime
+) -> tuple[Verdict, list[ReplicaRow], list[datetime]]:
+    """What there is to say of a broker that no one could follow: no one samples its role, so its health says it."""
+    broker = group.replicas.get()
+    if broker.sampled_at is None or now - broker.sampled_at > HEALTH_STALE_AFTER:
+        return verdict, [row], []
+    sampled = [broker.sampled_at]
+    if broker.health == Health.HEALTHY:
+        leads = replace(row, role="master", last_seen_at=broker.sampled_at)
+        words = say("%(group)s: replica %(replica_id)s leads.", group=group.name, replica_id=row.replica_id)
+        return Verdict(GroupState.HEALTHY, (words,), master_id=row.replica_id), [leads], sampled
+    if broker.health == Health.DOWN:
+        since = broker.health_since
+        down = Verdict(GroupState.NO_MASTER, (broker.health_message,), master_dead_since=since)
+        return down, [replace(row, unreachable_since=since)], sampled
+    return verdict, [row], []
 
 
 def _replica_row(

@@ -13,7 +13,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.logging import get_logger
-from controlplane.common.sentences import say, say_all
+from controlplane.common.sentences import say, say_all, say_count
 from controlplane.failover.elections import election_note
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.verdict import GroupView
@@ -189,7 +189,11 @@ def rejoined_note(failover: Failover, status: ReplicaStatus) -> None:
     now = timezone.now()
     if Failover.objects.filter(pk=failover.pk, rejoined_at=None).update(rejoined_at=now, updated_at=now) == 1:
         kept = (
-            say("%(count)s saved cut(s) of its log are kept.", count=status.diverged_files)
+            say_count(
+                "%(count)s saved cut of its log is kept.",
+                "%(count)s saved cuts of its log are kept.",
+                status.diverged_files,
+            )
             if status.diverged_files
             else ""
         )

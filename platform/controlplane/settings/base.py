@@ -149,6 +149,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "controlplane.accounts.session_middleware.SessionUseMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "controlplane.common.middleware.WrongMethodPageMiddleware",
 ]
 
 TEMPLATES: list[dict[str, Any]] = [

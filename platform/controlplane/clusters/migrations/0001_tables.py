@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
                             ("multi", "Multi"),
                             ("async", "Async"),
                             ("sync", "Sync"),
-                            ("dledger", "Dledger"),
+                            ("dledger", "DLedger"),
                         ],
                         default="single",
                         max_length=16,

@@ -138,6 +138,7 @@ def _report(request: ConsoleRequest, replay: DeadLetterReplay) -> dict[str, obje
         ],
         "outcomes_more": max(0, len(replay.outcomes) - OUTCOMES_SHOWN),
         "can_replay": actor_can(request.user, "dead_letter.replay", replay.cluster.tenant),
+        "cancel_words": say("Cancel the replay"),
         "gone_words": say("by retention, before their turn"),
         "how": how,
         "progress_url": reverse("console:dead-letter-replay", args=address),

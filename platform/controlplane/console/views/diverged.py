@@ -255,6 +255,7 @@ def _report(request: ConsoleRequest, cluster: Cluster, resend: DivergedResend) -
             for one in resend.outcomes[:OUTCOMES_SHOWN]
         ],
         "outcomes_more": max(0, len(resend.outcomes) - OUTCOMES_SHOWN),
+        "cancel_words": say("Cancel the resend"),
         "gone_words": say("the file was deleted before their turn"),
         "how": say("To the topics they were in, %(rate)s a second at most.", rate=resend.rate_per_second),
         "can_replay": actor_can(request.user, "message.send", cluster.tenant),

@@ -1,12 +1,13 @@
 """The REST API, version 1."""
 
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
+from controlplane.common.description import DescriptionApi
 from controlplane.tenants.apis import InvitationAcceptApi, InvitationDeclineApi
 
 urlpatterns = [
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", DescriptionApi.as_view(), name="schema"),
     # Swagger UI with files of ours; the split view's script is a request of its own, as nothing inline is allowed.
     path(
         "docs/",

@@ -8,8 +8,9 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
-from django.test import override_settings
+from django.test import Client, override_settings
 from django.utils import timezone
+from drf_spectacular.generators import SchemaGenerator
 from redis.exceptions import RedisError
 
 from controlplane.clusters.models import Cluster, NameServer, Operation
@@ -55,7 +56,7 @@ def test_errors_are_problem_objects(
     assert problem["instance"] == path.partition("?")[0].replace(" ", "%20").replace("%20", " ")
 
 
-@pytest.mark.parametrize("body", ["{", "[" * 100_000])
+@pytest.mark.parametrize("body", ["{", "[" * 100_000, r'{"\udfff": "half of a surrogate pair"}'])
 def test_a_malformed_body_is_a_problem_object(world: World, api: Callable[..., Json], body: str) -> None:
     answer = api(world.alice).generic("POST", CLUSTERS, body, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
@@ -238,3 +239,14 @@ def test_nul_in_an_address_is_refused_before_the_database_sees_it(world: World, 
 def test_probes_answer_without_a_login(db: None, api: Callable[..., Json]) -> None:
     assert api().get("/healthz").json() == {"status": "ok"}
     assert api().get("/readyz").json() == {"status": "ok", "checks": {"database": True, "cache": True}}
+
+
+def test_strangers_do_not_have_the_description_made_again_and_again(db: None) -> None:
+    def description(query: str) -> bytes:
+        answer = Client().get(f"/api/v1/schema/?format=json{query}")
+        assert answer.status_code == 200
+        return answer.content
+
+    first = description("")
+    with patch.object(SchemaGenerator, "get_schema", side_effect=AssertionError("it takes seconds of the processor")):
+        assert description("&version=2&lang=zh-hans") == first

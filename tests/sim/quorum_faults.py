@@ -94,8 +94,12 @@ class QuorumFaults(Faults):
         self._later(1.5, machine.start)
 
     def _suspend_the_leader(self) -> None:
-        """For so long that another one leads by then."""
-        self._suspend_for(self._loop.random.uniform(2.0, 6.0), [self._leader()])
+        """For so long that another one leads by then; perhaps it hears nothing of that, and clients reach it when it goes on."""
+        leader, lasts_s = self._leader(), self._loop.random.uniform(2.0, 6.0)
+        self._suspend_for(lasts_s, [leader])
+        if self._loop.random.random() < 0.5:
+            others = [*self._world.name_server_names, *(one.name for one in self._machines if one is not leader)]
+            self._block_for(lasts_s + 2.5, [(leader.name, other) for other in others])
 
     def _power_cut_of_a_majority(self) -> None:
         machines = list(self._machines)

@@ -49,7 +49,7 @@ class ElectingProcess(BrokerProcess):
 
         def watched_pull(pull: ReplicaPull, address: str, now_s: float, answered_s: float) -> PullDecision:
             if replica.leads and pull.leader_epoch == replica.epoch:
-                self._pulled_s[pull.replica_id] = now_s
+                self._pulled_s[pull.replica_id] = self.loop.now_s
             return pulled(pull, address, now_s, answered_s)
 
         quorum.take = watched_take  # type: ignore[method-assign] # the observer stands in between
@@ -77,26 +77,27 @@ class ElectingProcess(BrokerProcess):
         replica = self.replica
         if not replica.leads or self._led == replica.epoch:
             return False
-        self._led, self._led_from_s, self._pulled_s = replica.epoch, self.now_s, {}
+        self._led, self._led_from_s, self._pulled_s = replica.epoch, self.loop.now_s, {}
         self.loop.note(f"{self.name} leads in epoch {replica.epoch} from {self.store.end_offset}")
         return True
 
     def _check_pulls(self) -> None:
         """No one leads whom no majority pulls: not at once, for one that was stopped must first look at its clock."""
-        if self.now_s - self._looked_s < _LOOK_S:
+        now_s = self.loop.now_s  # not by its own clock, which may be wrong
+        if now_s - self._looked_s < _LOOK_S:
             return
-        self._looked_s = self.now_s
+        self._looked_s = now_s
         self._looks_without_pulls += 1
         replica = self.replica
         limit_s = replica.settings.quorum_times.check_quorum + _SLACK_S
         if self._led != replica.epoch:  # it began in this step: since when it leads is noted after it
             self._looks_without_pulls = 0
             return
-        if not replica.leads or replica.elections is None or self.now_s - self._led_from_s <= limit_s:
+        if not replica.leads or replica.elections is None or now_s - self._led_from_s <= limit_s:
             self._looks_without_pulls = 0
             return
         voters = replica.members.voters
-        silent_s = {voter: self.now_s - self._pulled_s.get(voter, float("-inf")) for voter in voters}
+        silent_s = {voter: now_s - self._pulled_s.get(voter, float("-inf")) for voter in voters}
         silent_s[self.settings.replica_id] = 0.0
         in_touch = sum(silent_s[voter] <= limit_s for voter in voters)
         if in_touch >= replica.members.majority:

@@ -98,6 +98,16 @@ def test_an_alert_is_silenced_for_its_subject_only(world: World) -> None:
     assert (silence.cluster, silence.kind, silence.subject) == (world.cluster, "group_stuck", "billing on payments")
 
 
+def test_an_alert_that_is_acknowledged_and_silenced_says_both(world: World) -> None:
+    alert = alert_of(world.cluster, "group_stuck", subject="billing on payments", value=1, threshold=1)
+    client, path = world.client(world.alice), world.path(f"alerts/{alert.pk}/")
+    client.post(path, {"note": ""})
+    client.post(f"{path}silence/", {"hours": "1", "reason": "known"})
+    client.get(path)  # takes the notice of what was done
+    page = client.get(path).content.decode()
+    assert ("Acknowledged</span>" in page, "Silenced</span>" in page) == (True, True)
+
+
 def test_a_silence_needs_a_reason(world: World) -> None:
     answer = world.client(world.alice).post(world.path("alerts/"), {"hours": "4", "reason": ""})
     assert answer.status_code == 422

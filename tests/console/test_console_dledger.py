@@ -179,7 +179,7 @@ def test_a_second_change_at_the_same_time_is_refused_on_the_page(world: World, g
     client.post(f"{GROUP}prefer/?replica=1")
     response = client.post(f"{GROUP}transfer/?replica=2")
     assert response.status_code == 422
-    assert "Another operation on this cluster is in progress: group.prefer" in response.content.decode()
+    assert "Another operation on this cluster is in progress: “Preferring a leader”" in response.content.decode()
 
 
 def test_an_election_is_in_the_history_with_how_it_was_measured(

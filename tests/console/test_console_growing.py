@@ -66,7 +66,8 @@ def test_while_it_grows_it_does_not_grow_again(world: World, cluster: Cluster) -
     client.post(f"{PATH}settings/grow/", {"by": "group"})
     response = client.post(f"{PATH}settings/grow/", {"by": "group"})
     assert response.status_code == 422
-    assert "Another operation on this cluster is in progress: cluster.grow" in response.content.decode()
+    assert "Another operation on this cluster is in progress: “Growing the cluster”" in response.content.decode()
+    assert f"/t/acme/operations/{Operation.objects.get(state='in_progress').pk}/" in response.content.decode()
     assert cluster.broker_groups.count() == 2
 
 

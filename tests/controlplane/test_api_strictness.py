@@ -15,6 +15,7 @@ UNKNOWN_MEMBERS = [
     ("POST", f"{ORDERS}topics/", {"name": "x", "queue_count": 4}, "queue_count"),
     ("POST", f"{ORDERS}mode/", {"mode": "async", "dryrun": True}, "dryrun"),
     ("PATCH", ORDERS, {"nmae": "Orders"}, "nmae"),
+    ("POST", f"{ORDERS}resume/", {"reason": "Monday"}, "reason"),
     ("POST", "/api/v1/tenants/acme/tokens/", {"name": "x", "role": "viewer", "expire": None}, "expire"),
 ]
 UNKNOWN_PARAMETERS = [

@@ -143,6 +143,26 @@ def test_the_description_says_what_a_number_is(document: dict[str, Any], amount:
     assert jsonschema_rs.is_valid(member, amount) is is_number
 
 
+@pytest.mark.parametrize(
+    ("wanted", "is_whole"),
+    [
+        ({"target": "latest"}, True),
+        ({"target": "time"}, False),
+        ({"target": "time", "at": None}, False),
+        ({"target": "time", "at": "2026-12-01T00:00:00Z"}, True),
+        ({"target": "shift", "shift": 0}, False),
+        ({"target": "shift", "shift": -1}, True),
+        ({"target": "group", "source_group": ""}, False),
+        ({"target": "group", "source_group": "billing"}, True),
+    ],
+)
+def test_the_description_says_what_each_reset_needs(
+    document: dict[str, Any], wanted: dict[str, Any], is_whole: bool
+) -> None:
+    schema = {**document, "$ref": "#/components/schemas/OffsetResetCreateRequest"}
+    assert jsonschema_rs.is_valid(schema, {"topic": "payments", **wanted}) is is_whole
+
+
 def test_the_description_bounds_the_length_of_a_page(document: dict[str, Any]) -> None:
     parameters = document["paths"]["/api/v1/tenants/"]["get"]["parameters"]
     limit = next(one["schema"] for one in parameters if one["name"] == "limit")

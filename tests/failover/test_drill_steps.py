@@ -215,7 +215,7 @@ def test_the_preview_names_another_operation(cluster: Cluster, group: ScriptedGr
     start(cluster, crashing)
     row = BrokerGroup.objects.get(cluster=cluster, name="broker-a")
     plan = drill_preview(cluster=cluster, group=row, driver=crashing)
-    assert plan.problems[0].startswith("Another operation on this cluster is in progress: group.drill")
+    assert plan.problems[0].startswith("Another operation on this cluster is in progress: “Failover drill”")
 
 
 def test_nothing_is_stopped_when_the_group_is_unwell_by_the_time_the_drill_begins(

@@ -93,7 +93,7 @@ def test_what_starts_processes_is_waited_for_and_named(
         start(cluster, driver)
     error = refused.value
     assert error.message == (
-        "Another operation on this cluster is in progress: cluster.grow, which test asked for, is at"
+        "Another operation on this cluster is in progress: “Growing the cluster”, which test asked for, is at"
         " “Start the brokers” (The broker is starting.)."
     )
     assert "takes 60 seconds at most, then the operation fails, and can be retried" in error.hint

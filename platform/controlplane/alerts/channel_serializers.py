@@ -46,7 +46,9 @@ class ChannelCreateSerializer(Shape):
 
     kind = serializers.ChoiceField(choices=MADE_KINDS)
     name = serializers.CharField(max_length=100)
-    address = serializers.CharField(max_length=URL_CHARACTERS_MAX, help_text="an https URL on the public internet")
+    address = serializers.CharField(
+        max_length=URL_CHARACTERS_MAX, help_text="an https URL on the public internet; another one is answered with 400"
+    )
     secret = serializers.CharField(
         max_length=200,
         required=False,

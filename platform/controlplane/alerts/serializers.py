@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from controlplane.alerts.kinds import DURATION_MAX_S, KIND_CHOICES, KINDS, SEVERITY_CHOICES
 from controlplane.alerts.models import Alert
+from controlplane.alerts.services import SILENCE_MAX
 from controlplane.alerts.words import sentence
 from controlplane.common.strictness import Shape
 
@@ -108,5 +109,5 @@ class SilenceCreateSerializer(Shape):
     cluster = serializers.SlugField(required=False, default="", allow_blank=True, help_text="left out: every cluster")
     kind = serializers.ChoiceField(choices=KIND_CHOICES, required=False, default="", allow_blank=True)
     subject = serializers.CharField(required=False, default="", allow_blank=True, max_length=600)
-    until = serializers.DateTimeField()
+    until = serializers.DateTimeField(help_text=f"In the future, at most {SILENCE_MAX.days} days away; else 400.")
     reason = serializers.CharField(max_length=500)

@@ -38,7 +38,7 @@ from controlplane.clusters.models import (
     OperationType,
     StepState,
 )
-from controlplane.clusters.workflows import WORKFLOWS, step_definition, step_title
+from controlplane.clusters.workflows import WORKFLOWS, operation_title, step_definition, step_title
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict
 from controlplane.common.logging import get_logger
@@ -307,16 +307,16 @@ def _in_progress(cluster: Cluster) -> Conflict:
             hint=say("Wait until it has ended, and ask again."),
         )
     step = running.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
-    named = {"type": running.type, "by": running.requested_by}
+    named = {"type": operation_title(running), "by": running.requested_by}
     if step is None:
-        message = say("Another operation on this cluster is in progress: %(type)s, which %(by)s asked for.", **named)
+        message = say("Another operation on this cluster is in progress: “%(type)s”, which %(by)s asked for.", **named)
         hint = say("Wait until it has ended, and ask again.")
     else:
         definition = step_definition(running.type, step.name)
         going_on = waiting_words(running) if running.waits else step.message
         if going_on:
             message = say(
-                "Another operation on this cluster is in progress: %(type)s, which %(by)s asked for, is at “%(title)s”"
+                "Another operation on this cluster is in progress: “%(type)s”, which %(by)s asked for, is at “%(title)s”"
                 " (%(message)s).",
                 title=step_title(running, step.name),
                 message=going_on,
@@ -324,15 +324,13 @@ def _in_progress(cluster: Cluster) -> Conflict:
             )
         else:
             message = say(
-                "Another operation on this cluster is in progress: %(type)s, which %(by)s asked for, is at “%(title)s”.",
+                "Another operation on this cluster is in progress: “%(type)s”, which %(by)s asked for, is at “%(title)s”.",
                 title=step_title(running, step.name),
                 **named,
             )
         hint = say(
-            "That step takes %(time)s at most, then the operation fails, and can be retried. Follow it at %(path)s, and ask"
-            " again when it has ended.",
+            "That step takes %(time)s at most, then the operation fails, and can be retried. Ask again when it has ended.",
             time=_duration(definition.timeout_s),
-            path=running.path,
         )
     return Conflict(message, code="operation_in_progress", hint=hint, extra={"operation": running.path})
 

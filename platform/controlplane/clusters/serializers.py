@@ -203,7 +203,7 @@ class ClusterSuspendSerializer(Shape):
 class ClusterPurgeSerializer(Shape):
     """The second look at what can't be undone."""
 
-    confirm = serializers.CharField(help_text="the cluster's slug")
+    confirm = serializers.CharField(help_text="the cluster's slug; anything else is answered with 400")
 
 
 class ClusterGrowSerializer(Shape):
@@ -212,7 +212,7 @@ class ClusterGrowSerializer(Shape):
     by = serializers.ChoiceField(
         choices=[growth.value for growth in Growth],
         default=Growth.GROUP.value,
-        help_text="`group`: a broker group like the others; `replica`: one more slave in every group",
+        help_text="`group`: a broker group like the others; `replica`: one more slave in every group of a cluster that has slaves",
     )
 
 

@@ -187,6 +187,33 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
 }
 
 
+# What is going on, as a sentence about an operation says it.
+_OPERATION_TITLES: dict[str, str] = {
+    OperationType.CLUSTER_CREATE: say("Creating the cluster"),
+    OperationType.CLUSTER_DELETE: say("Deleting the cluster"),
+    OperationType.CLUSTER_SUSPEND: say("Suspending the cluster"),
+    OperationType.CLUSTER_RESUME: say("Starting the cluster again"),
+    OperationType.CLUSTER_GROW: say("Growing the cluster"),
+    OperationType.CLUSTER_MODE: say("Changing the cluster's mode"),
+    OperationType.CLUSTER_RESTART: say("Restarting the cluster"),
+    OperationType.CLUSTER_UPGRADE: say("Upgrading the cluster"),
+    OperationType.GROUP_PROMOTE: say("Promoting a replica"),
+    OperationType.GROUP_SWITCHOVER: say("Switching the master"),
+    OperationType.GROUP_DRILL: say("Failover drill"),
+    OperationType.GROUP_TRANSFER: say("Transferring the leadership"),
+    OperationType.GROUP_PREFER: say("Preferring a leader"),
+    OperationType.GROUP_REPLACE: say("Replacing a replica"),
+    OperationType.GROUP_GROW: say("Growing a group"),
+    OperationType.GROUP_SHRINK: say("Shrinking a group"),
+    OperationType.GROUP_RECOVER: say("Recovering a group"),
+}
+
+
+def operation_title(operation: Operation) -> str:
+    """Return what an operation does, in words."""
+    return _OPERATION_TITLES[operation.type]
+
+
 # What a drill does to the leader, where it does not kill it: by the fault in the operation's metadata.
 _FAULT_TITLES = {"hang": say("Make the leader's process hang"), "cut": say("Cut the leader off the network")}
 

@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from controlplane.common.deprecation import Deprecation, deprecation_headers
 from controlplane.common.pagination import CursorPagination
-from controlplane.common.strictness import refuse_unknown_parameters
+from controlplane.common.strictness import refuse_unknown_body, refuse_unknown_parameters
 from controlplane.common.throttling import rate_headers
 
 
@@ -25,6 +25,7 @@ class Api(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         refuse_unknown_parameters(self, request)
+        refuse_unknown_body(self, request)
 
     def perform_authentication(self, request: Request) -> None:
         """Count a wrong token as a stranger's request, so that guessing is throttled by address; a right one is not."""

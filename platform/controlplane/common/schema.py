@@ -133,6 +133,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
+# What a reset to this target needs, and what that is.
+_RESET_NEEDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("time", "at", {"type": "string"}),
+    ("shift", "shift", {"type": "integer", "not": {"const": 0}}),
+    ("group", "source_group", {"type": "string", "minLength": 1}),
+)
+
+
 def add_examples(result: dict[str, Any], generator: object, request: object, public: bool) -> dict[str, Any]:
     """Postprocessing hook: an example for each request that has one, and that a message has one body of two."""
     schemas = result["components"]["schemas"]
@@ -143,6 +151,14 @@ def add_examples(result: dict[str, Any], generator: object, request: object, pub
         message["oneOf"] = [{"required": ["body"]}, {"required": ["body_base64"]}]
     if resend := schemas.get("ResendRequest"):
         resend["not"] = {"required": ["body", "body_base64"]}
+    if reset := schemas.get("OffsetResetCreateRequest"):
+        reset["allOf"] = [
+            {
+                "if": {"properties": {"target": {"const": target}}, "required": ["target"]},
+                "then": {"required": [member], "properties": {member: shape}},
+            }
+            for target, member, shape in _RESET_NEEDS
+        ]
     return result
 
 

@@ -75,6 +75,29 @@ def refuse_unknown_parameters(view: APIView, request: Request) -> None:
         )
 
 
+def refuse_unknown_body(view: APIView, request: Request) -> None:
+    """Raise InvalidInput when a request of an operation that takes no body has members."""
+    handler = getattr(view, str(request.method).lower(), None)
+    schema = getattr(handler, "kwargs", {}).get("schema")
+    is_json = str(request.content_type).startswith("application/json")
+    if schema is None or request.method != "POST" or not is_json or _takes_body(cast(Any, type(view)), schema):
+        return
+    if request.data:
+        names = [str(name) for name in request.data] if isinstance(request.data, Mapping) else [""]
+        raise InvalidInput(
+            "This operation takes no body.",
+            errors=tuple(FieldError(name, "This operation takes no body.", "unknown_member") for name in names),
+        )
+
+
+@cache
+def _takes_body(view_class: Any, schema_class: Any) -> bool:
+    schema = schema_class()
+    schema.view, schema.method, schema.path = view_class(), "POST", ""
+    schema.view.request, schema.view.kwargs = None, {}
+    return schema.get_request_serializer() is not None
+
+
 @cache
 def _parameters(view_class: Any, method: str, schema_class: Any) -> frozenset[str]:
     schema = schema_class()

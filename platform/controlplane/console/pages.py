@@ -7,11 +7,14 @@ from django.contrib import messages
 from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.html import format_html
 
 from controlplane.alerts.selectors import firing_count
 from controlplane.billing.budgets import budget_alert_now
+from controlplane.clusters.models import Operation
 from controlplane.common.errors import ApplicationError, FactorNeeded
-from controlplane.common.sentences import in_words, say_all
+from controlplane.common.sentences import in_words, say, say_all
 from controlplane.console.access import ConsoleRequest
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
@@ -56,6 +59,18 @@ def status_of(form: BaseForm) -> int:
     return HTTP_UNPROCESSABLE if form.is_bound and form.errors else 200
 
 
+def operation_link(error: ApplicationError) -> str:
+    """Return a link to the operation that an error names, or nothing."""
+    path = error.extra.get("operation")
+    if not isinstance(path, str):
+        return ""
+    found = Operation.objects.select_related("tenant").filter(pk=path.rstrip("/").rpartition("/")[2]).first()
+    if found is None:
+        return ""
+    url = reverse("console:operation", args=[found.tenant.slug, found.pk])
+    return format_html(' <a href="{}">{}</a>', url, in_words(say("Watch the progress")))
+
+
 def form_take_error(form: BaseForm, error: ApplicationError, fields: Mapping[str, str] | None = None) -> None:
     """Put a service's error beside the field that it is about, or above the form.
 
@@ -73,7 +88,7 @@ def form_take_error(form: BaseForm, error: ApplicationError, fields: Mapping[str
     if placed:
         return
     about = (fields or {}).get(error.code)
-    form.add_error(about, in_words(say_all(error.message, error.hint)))
+    form.add_error(about, _words(error))
 
 
 def tell_done(request: HttpRequest, words: str) -> None:
@@ -85,7 +100,12 @@ def tell_error(request: HttpRequest, error: ApplicationError) -> None:
     """Show an error at the top of the next page. Raises FactorNeeded, as `form_take_error` does."""
     if isinstance(error, FactorNeeded):
         raise error
-    messages.error(request, in_words(say_all(error.message, error.hint)))
+    messages.error(request, _words(error))
+
+
+def _words(error: ApplicationError) -> str:
+    words, link = in_words(say_all(error.message, error.hint)), operation_link(error)
+    return format_html("{}{}", words, link) if link else words
 
 
 def never_store(response: HttpResponse) -> HttpResponse:

@@ -173,7 +173,7 @@ class OffsetResetCreateSerializer(DryRunShape):
     topic = serializers.CharField(max_length=255)
     target = serializers.ChoiceField(choices=WAYS)
     at = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="of `time`: the first message stored then or later"
+        required=False, allow_null=True, help_text="of `time`, which needs it: the first message stored then or later"
     )
     shift = serializers.IntegerField(
         required=False,

@@ -10,6 +10,7 @@ from controlplane.accounts.actors import Actor, actor_label
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, Replica
 from controlplane.clusters.operations import operation_start
 from controlplane.clusters.remoting import require_running
+from controlplane.clusters.workflows import operation_title
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger
@@ -163,8 +164,8 @@ def _running_words(cluster: Cluster) -> str:
     if running is None:
         return ""
     return say(
-        "Another operation on this cluster is in progress: %(type)s, which %(requested_by)s asked for.",
-        type=running.type,
+        "Another operation on this cluster is in progress: “%(type)s”, which %(requested_by)s asked for.",
+        type=operation_title(running),
         requested_by=running.requested_by,
     )
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster
 from controlplane.insight import whereabouts
 from controlplane.insight.whereabouts import Holding, replica_holding
@@ -119,7 +120,7 @@ def admin(world: World, monkeypatch: pytest.MonkeyPatch) -> AdminTwin:
     twin = AdminTwin()
     found = MessageTrace("k", IdReading(), (message(),), message())
     monkeypatch.setattr(whereabouts, "cluster_admin", twin.cluster_admin)
-    monkeypatch.setattr(whereabouts, "replica_statuses", lambda *_: {})
+    monkeypatch.setattr(replica_remoting, "replica_statuses", lambda *_: {})
     monkeypatch.setattr(whereabouts, "trace_message", lambda *_, **__: found)
     return twin
 

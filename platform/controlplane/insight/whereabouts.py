@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from controlplane.accounts.actors import Actor
+from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.remoting import cluster_admin
-from controlplane.clusters.replica_remoting import replica_statuses
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import from_sdk, say, say_count
@@ -222,7 +222,7 @@ def _held(
 
 
 def _statuses(cluster: Cluster, replicas: Sequence[Replica]) -> dict[str, ReplicaStatus]:
-    answers = replica_statuses(cluster, [replica.address for replica in replicas])
+    answers = replica_remoting.replica_statuses(cluster, [replica.address for replica in replicas])
     return {address: answer.status for address, answer in answers.items() if answer.status is not None}
 
 

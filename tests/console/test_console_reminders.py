@@ -15,12 +15,16 @@ TESTS = Path(__file__).parent
 
 
 def pages(world: World) -> set[str]:
-    """The views below /t/<tenant>/ that answer with a whole page, be it a problem's."""
+    """The views below /t/<tenant>/ that answer a GET with a whole page, be it a problem's.
+
+    A 405 is no page of the view: it says that the address is one that a form is sent to.
+    """
     client = world.client(world.alice)
     found = set()
     for address in addresses(world):
         answer = client.get(address)
-        if answer.headers.get("Content-Type", "").startswith("text/html") and b"<html" in answer.content:
+        whole = answer.headers.get("Content-Type", "").startswith("text/html") and b"<html" in answer.content
+        if whole and answer.status_code != 405:
             found.add(str(resolve(address).url_name))
     return found
 

@@ -269,7 +269,7 @@ def test_suspending_is_refused_while_another_operation_runs(world: World, cluste
     with pytest.raises(Conflict, match="suspending"):
         cluster_suspend(actor=world.alice, cluster=cluster)
     Cluster.objects.filter(pk=cluster.pk).update(state=ClusterState.RUNNING)
-    with pytest.raises(Conflict, match=r"cluster\.suspend, which .* is at “Stop serving clients"):
+    with pytest.raises(Conflict, match=r"“Suspending the cluster”, which .* is at “Stop serving clients"):
         cluster_suspend(actor=world.alice, cluster=cluster)
 
 

@@ -454,8 +454,10 @@ class Replica:
     ) -> None:
         self._lease = None
         self.stop_leading()  # a new epoch is not led before its record is there: the append may fail
-        self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True, **_COMPLETE)
         start_offset = self._store.end_offset
+        # Its own epoch, too: once the record that says so is damaged, nothing else would tell of which epoch the log's end is.
+        begun = (*self._epoch_map_to_save(), (epoch, start_offset))
+        self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True, **_COMPLETE, epoch_map=begun)
         record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms)
         self._epochs.begin(epoch, start_offset)
         self._frozen_until_s = float("-inf")
@@ -501,12 +503,12 @@ class Replica:
     def _save(self, **changes: object) -> None:
         if changes.get("epoch", self.epoch) != self.epoch:
             changes.setdefault("voted_for", None)  # a vote is of one epoch
+        changes.setdefault("epoch_map", self._epoch_map_to_save())
         members, incarnations = self._members_to_save()
         state = msgspec.structs.replace(
             self._state,
             **changes,
             confirm_offset=self.confirm_offset,
-            epoch_map=self._epoch_map_to_save(),
             members=members,
             incarnations=incarnations,
         )

@@ -25,7 +25,7 @@ from mqwire.command import RemotingCommand
 from mqwire.message import pack_host
 from mqwire.mode import Mode
 from tests.sim.memory_disk import MemoryDisk
-from tests.sim.store_harness import COMMIT_LOG, ROOT, message, open_store
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, message, new_store, open_store
 
 NAME_SERVER = "names"
 
@@ -48,14 +48,22 @@ class Member:
         )
         self._open()
 
-    def _open(self) -> None:
-        self.store: MessageStore = open_store(self.disk)
+    def _open(self, *, damaged: bool = False) -> None:
+        self.store: MessageStore = new_store(self.disk) if damaged else open_store(self.disk)
+        if damaged:
+            self.store.open()
         self.replica = Replica(self._settings, self.store, EpochFile(self.disk, ROOT))
         self.replica.start(0.0, 1_700_000_000_000)
 
     def restart(self) -> None:
         self.disk = self.disk.after_kill()
         self._open()
+
+    def restart_with_rot(self, offset: int) -> None:
+        """Restarted, and a bit of the record that begins there is another one."""
+        self.disk.flip_bit(f"{COMMIT_LOG}/{offset - offset % FILE_BYTES:020d}", offset % FILE_BYTES + 100)
+        self.disk = self.disk.after_kill()
+        self._open(damaged=True)
 
     def move_to(self, address: str) -> None:
         """Restarted where it has another address."""

@@ -1,4 +1,4 @@
-"""Retention deletes epoch records as it does messages: replicas know their epochs all the same, and find together."""
+"""Retention deletes epoch records as it does messages, and disks damage them: replicas know their epochs all the same."""
 
 from __future__ import annotations
 
@@ -53,6 +53,17 @@ def test_a_leader_knows_its_epoch_after_a_restart_when_retention_has_deleted_the
     assert leader.store.min_physical_offset > 0
     leader.restart()
     assert leader.replica.epochs.last_epoch == 1
+
+
+def test_a_leader_knows_of_which_epoch_its_log_ends_though_that_epochs_record_is_damaged_soon() -> None:
+    leader, follower = group()
+    leader.replica.add_known_replica(1, follower.replica.settings.address)  # which can put it right
+    began_at = leader.store.end_offset
+    leader.replica.promote(1, 3, 0.0, 1_700_000_000_000)
+    leader.send(2)
+    leader.restart_with_rot(began_at)
+    assert leader.store.damaged_from == began_at
+    assert leader.replica.epochs.last_epoch == 3
 
 
 def test_the_file_where_topics_groups_and_offsets_begin_stays_however_old_it_is() -> None:

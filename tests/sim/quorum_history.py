@@ -162,6 +162,11 @@ class QuorumHistory(ElectingHistory):
     def read(self, node: str, attempt: Attempt, queue_offset: int, epoch: int, start: int, end: int) -> None:
         committed = self.committed.get(start)
         if (committed is None or committed.epoch != epoch) and end > self.expired_below:
+            copy = Copy(node, epoch, start, end, queue_offset)
+            if (epoch, start) in self.confirmed_records and self.may_be_lost(copy):
+                # It was committed, and a majority has lost it since; one that has not heard of that shows it still.
+                self.counts["read where it was left, and lost"] += 1
+                return
             raise Violation(
                 f"{node} showed message {attempt.number} at {start}, epoch {epoch}, committed is {committed}"
             )

@@ -15,7 +15,7 @@ this order:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from highwater.sentences import Sentence, say, say_count
@@ -123,11 +123,16 @@ class FormerLeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group whose leader is assigned: all its replicas, whether they answer or not, and on how many an acknowledged record is."""
+    """A group whose leader is assigned: all its replicas, whether they answer or not, and on how many an acknowledged record is.
+
+    `may_have_led`: replica id -> the newest epoch that its log was ever seen to have, or that it was asked to lead in: its answer
+    may have been lost, and it may have led unseen.
+    """
 
     replica_ids: Collection[int]
     in_sync_replicas: int
     former: FormerLeader | None = None
+    may_have_led: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def needed(self) -> int:
@@ -439,7 +444,9 @@ def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
     """Whether readers may have seen what none of these holds: by a leader that showed what too few held."""
     former = group.former
     known_epoch = 0 if former is None else former.epoch or 0
-    led_later = any(max(one.log_epoch, one.in_sync_epoch or 0) > known_epoch for one in counted.values())
+    led_later = any(max(one.log_epoch, one.in_sync_epoch or 0) > known_epoch for one in counted.values()) or any(
+        epoch > known_epoch for replica_id, epoch in group.may_have_led.items() if replica_id not in counted
+    )
     leader_answers = former is not None and former.replica_id in counted and not led_later
     if not any(one.shows_below for one in counted.values()) or leader_answers or len(counted) == len(group.replica_ids):
         return False

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import (
+    BrokerGroup,
     Cluster,
     Operation,
     OperationState,
@@ -28,6 +29,7 @@ from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.promotion.services import automatic_failover
 from controlplane.failover.promotion.steps import STEPS
 from controlplane.failover.sampling import cluster_sample, fences_release
+from controlplane.failover.selectors import group_view
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
 from controlplane.provisioning.runner import Outcome, operation_step_run
@@ -110,6 +112,18 @@ def test_a_promoted_replica_is_noted_as_leading_without_another_look(
     ):
         STEPS[step.name](StepContext.of(step, driver))
     assert GroupLeadership.objects.get(group__cluster=cluster).led_epoch == 3
+
+
+def test_who_is_to_lead_is_written_down_before_it_is_asked(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    lose(group)
+    failover = start(cluster, driver)
+    for step in operation_of(failover).steps.filter(name__in=["failover_preflight", "failover_fence"]):
+        STEPS[step.name](StepContext.of(step, driver))
+    assert group.promotions == []
+    view = group_view(BrokerGroup.objects.get(cluster=cluster))
+    assert (view.asked_id, view.asked_epoch) == (1, 3)
 
 
 def test_a_switchover_holds_sends_until_the_candidate_is_level_and_demotes(

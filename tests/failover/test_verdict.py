@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from controlplane.failover.promotion.verdict import (
     candidates_ranked,
     cleanness_of,
     judge,
+    promotion_group,
 )
 from tests.failover.views import NOW, slave_view
 
@@ -210,6 +212,11 @@ def test_what_no_one_knows_is_not_zero() -> None:
 
 
 # --- a restarted master whose claim is blocked
+
+
+def test_one_that_was_asked_to_lead_and_whose_answer_was_lost_counts_as_who_may_have_led() -> None:
+    view = replace(group(master(), away(replica(1))), asked_id=1, asked_epoch=9)
+    assert promotion_group(view).may_have_led[1] == 9
 
 
 def claiming(replica_id: int = 0, **changes: object) -> ReplicaView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -252,6 +253,22 @@ def test_a_leader_that_shows_only_what_enough_hold_needs_no_proof_of_its_end() -
 def test_a_leader_that_promises_shows_by_its_log_what_it_has_shown() -> None:
     former = FormerLeader(replica_id=0, epoch=3)
     assert cleanness_of(group(former=former), by_id(level(0, None), level(1, None)), 1).clean
+
+
+@pytest.mark.parametrize(
+    ("may_have_led", "clean"),
+    [
+        ({0: 3, 1: 3, 2: 3}, True),
+        ({2: 5}, False),  # its answer was lost, and it may have shown what it alone held until it was gone, too
+        ({1: 5}, True),  # it promises, and its log has nothing of that epoch: it never led
+    ],
+)
+def test_who_was_asked_to_lead_and_is_silent_may_have_shown_what_no_other_holds(
+    may_have_led: dict[int, int], clean: bool
+) -> None:
+    former = FormerLeader(replica_id=0, epoch=3, ended_at_s=50.0)
+    asked = replace(group(former=former), may_have_led=may_have_led)
+    assert cleanness_of(asked, by_id(level(0, None), level(1, None)), 0).clean is clean
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,8 @@ class Leadership:
     led_at: datetime | None = None
     led_epoch: int | None = None
     led_to_offset: int | None = None
+    asked_id: int | None = None
+    asked_epoch: int | None = None
 
 
 PromotionStep = Callable[[order.Promotion], order.Order[Any]]
@@ -266,6 +268,8 @@ class ControlPlane:
             led_at=row.led_at,
             led_epoch=row.led_epoch,
             led_to_offset=row.led_to_offset,
+            asked_id=row.asked_id,
+            asked_epoch=row.asked_epoch,
         )
 
     def _note_leading(self, status: ReplicaStatus) -> None:
@@ -443,6 +447,9 @@ class ControlPlane:
             raise StepNotReady("another worker has decided")
         row.clean = fenced.decision.cleanness.clean or not promotion.may_lose
         row.promotion = replace(row.promotion, candidate_id=candidate_id, decided_id=fenced.decision.leader_id)
+        assert promotion.ballot is not None, "decided by the promises for it"
+        if (self.leadership.asked_epoch or 0) < promotion.ballot.epoch:
+            self.leadership.asked_id, self.leadership.asked_epoch = row.promotion.decided_id, promotion.ballot.epoch
         return row.promotion
 
     def switchover(self, candidate: str) -> Flow:

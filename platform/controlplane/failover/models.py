@@ -15,7 +15,8 @@ class GroupLeadership(BaseModel):
     workers that raise it, one wins.
 
     `leader` is who was last seen leading in the newest epoch; None when no one was. `led_…` is of the moment at which it
-    was last seen doing so: what was down before, and stayed down, cannot have led since.
+    was last seen doing so: what was down before, and stayed down, cannot have led since. `asked` was told last to lead, in
+    `asked_epoch`: written before it was, for its answer may be lost.
     """
 
     group = models.OneToOneField(BrokerGroup, on_delete=models.CASCADE, related_name="leadership")
@@ -24,6 +25,8 @@ class GroupLeadership(BaseModel):
     led_at = models.DateTimeField(null=True)
     led_epoch = models.BigIntegerField(null=True)
     led_to_offset = models.BigIntegerField(null=True, help_text="where its log ended")
+    asked = models.ForeignKey(Replica, on_delete=models.SET_NULL, null=True, related_name="+")
+    asked_epoch = models.BigIntegerField(null=True)
 
     def __str__(self) -> str:
         return f"{self.group} epoch {self.epoch}"

@@ -31,8 +31,9 @@ def group_get(cluster: Cluster, name: str) -> BrokerGroup:
 
 def group_view(group: BrokerGroup) -> GroupView:
     """Return the group's last samples as the detector wants them."""
-    leadership = GroupLeadership.objects.filter(group=group).select_related("leader").first()
+    leadership = GroupLeadership.objects.filter(group=group).select_related("leader", "asked").first()
     leader = None if leadership is None else leadership.leader
+    asked = None if leadership is None else leadership.asked
     return GroupView(
         name=group.name,
         in_sync_replicas=replicas_surely_holding(group.cluster.mode, mode_changes_hanging(group.cluster)),
@@ -40,6 +41,8 @@ def group_view(group: BrokerGroup) -> GroupView:
         led_at=None if leadership is None else leadership.led_at,
         led_epoch=None if leadership is None else leadership.led_epoch,
         led_to_offset=None if leadership is None else leadership.led_to_offset,
+        asked_id=None if asked is None else asked.broker_id,
+        asked_epoch=None if leadership is None else leadership.asked_epoch,
         replicas=[_replica_view(replica, sample) for replica, sample in samples_of(group)],
         elects=group.cluster.elects_leaders,
         elections_in_doubt=elections_in_doubt(group.cluster),

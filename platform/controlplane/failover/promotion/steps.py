@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from django.db import transaction
+from django.db.models import Q
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -386,18 +387,24 @@ class _Execution:
     def _decide(self, promotion: order.Promotion, candidate_id: int, fenced: order.Fenced) -> order.Promotion:
         failover, cleanness = self._failover, fenced.decision.cleanness
         assert promotion.ballot is not None, "decided by the promises for it"
-        won = Failover.objects.filter(pk=failover.pk, new_epoch=promotion.ballot.epoch, decided_id=None).update(
-            decided_id=fenced.decision.leader_id,
-            candidate_id=candidate_id,
-            fence=fenced.fence,
-            lossless=cleanness.clean,
-            lossless_because=bounded(from_sdk(cleanness.because), 512),
-            bytes_at_risk=cleanness.bytes_at_risk,
-            messages_at_risk=cleanness.messages_at_risk,
-            updated_at=timezone.now(),
-        )
-        if won != 1:
-            raise StepNotReady(say("Another worker has decided."), delay_s=0.1)
+        leader_id, epoch = fenced.decision.leader_id, promotion.ballot.epoch
+        assert leader_id is not None, "an order decides for someone"
+        with transaction.atomic():
+            won = Failover.objects.filter(pk=failover.pk, new_epoch=epoch, decided_id=None).update(
+                decided_id=leader_id,
+                candidate_id=candidate_id,
+                fence=fenced.fence,
+                lossless=cleanness.clean,
+                lossless_because=bounded(from_sdk(cleanness.because), 512),
+                bytes_at_risk=cleanness.bytes_at_risk,
+                messages_at_risk=cleanness.messages_at_risk,
+                updated_at=timezone.now(),
+            )
+            if won != 1:
+                raise StepNotReady(say("Another worker has decided."), delay_s=0.1)
+            leader = self._replica(leader_id)
+            rows = GroupLeadership.objects.filter(Q(asked_epoch=None) | Q(asked_epoch__lt=epoch), group=leader.group)
+            rows.update(asked=leader, asked_epoch=epoch, updated_at=timezone.now())
         failover.refresh_from_db()
         if not fenced.decision.gives_back:
             self._note_fenced(promotion, fenced)

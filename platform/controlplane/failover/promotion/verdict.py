@@ -93,6 +93,7 @@ class ReplicaView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`.
+    `asked_id` is who was last asked to lead, in `asked_epoch`, whether it answered or not.
 
     One that `elects` its leader, by its cluster's row, is judged by membership/verdict.py. `elections_in_doubt`: a change of the
     mode into or out of dledger has begun and is not completed, so that any part of the replicas may elect.
@@ -107,6 +108,8 @@ class GroupView:
     led_at: datetime | None = None
     led_epoch: int | None = None
     led_to_offset: int | None = None
+    asked_id: int | None = None
+    asked_epoch: int | None = None
 
     def replica(self, replica_id: int | None) -> ReplicaView | None:
         """Return the replica of this id."""
@@ -283,7 +286,12 @@ def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) ->
             ended_at_s=None if ended_at is None else (ended_at + _ROUNDED).timestamp(),
         )
     ids = [replica.replica_id for replica in group.replicas]
-    return promotion.Group(replica_ids=ids, in_sync_replicas=group.in_sync_replicas, former=led_last)
+    may_have_led = {one.replica_id: one.log_epoch for one in group.replicas if one.log_epoch is not None}
+    if group.asked_id is not None:
+        may_have_led[group.asked_id] = max(may_have_led.get(group.asked_id, 0), group.asked_epoch or 0)
+    return promotion.Group(
+        replica_ids=ids, in_sync_replicas=group.in_sync_replicas, former=led_last, may_have_led=may_have_led
+    )
 
 
 def standing_of(replica: ReplicaView) -> Standing | None:

@@ -162,6 +162,28 @@ def test_a_step_of_the_succession_waits_until_every_daemon_has_the_files_of_the_
         assert len(authorities(secured.tls_ca)) == count
 
 
+def test_a_row_that_was_read_before_a_step_does_not_take_the_step_back(secured: Cluster, driver: DriverTwin) -> None:
+    read_before = Cluster.objects.get(pk=secured.pk)
+    at = authority_ends_at(secured.tls_ca) - timedelta(days=364)
+    certificates_renew(driver, at)
+    secured.refresh_from_db()
+    assert len(authorities(secured.tls_ca)) == 2
+    certificates_write(read_before, driver, at)
+    assert set(files(driver, "ca.pem").values()) == {secured.tls_ca}
+
+
+@pytest.mark.parametrize("damage", [{"tls_ca_key_encrypted": b"not a ciphertext"}, {"tls_ca": "not a certificate"}])
+def test_a_cluster_whose_authority_is_damaged_leaves_the_others_their_certificates(
+    secured: Cluster, driver: DriverTwin, damage: dict[str, str | bytes]
+) -> None:
+    others = [make_cluster(secured.tenant, f"other-{number}") for number in range(3)]
+    for cluster in others:
+        authority_ensure(cluster, timezone.now())
+        certificates_write(cluster, driver, timezone.now())
+    Cluster.objects.filter(pk=others[0].pk).update(**damage)
+    assert certificates_renew(driver, timezone.now() + timedelta(days=61)) == 3
+
+
 def test_the_next_authority_is_announced_with_its_date(secured: Cluster, driver: DriverTwin, world: World) -> None:
     ends_at = authority_ends_at(secured.tls_ca)
     before = ClusterSerializer(secured).data

@@ -6,6 +6,9 @@ daemon's folder: a daemon that needs one again gets a fresh one.
 
 from datetime import datetime
 
+from celery.exceptions import SoftTimeLimitExceeded
+from django.db import connection, transaction
+
 from controlplane.clusters.certificates import (
     SignedKey,
     Succession,
@@ -19,7 +22,6 @@ from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt, secret_encrypt
 from controlplane.common.logging import get_logger
 from controlplane.provisioning.drivers.base import Driver
-from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import CA_FILE, CERT_FILE, KEY_FILE, cluster_daemons
 
 _log = get_logger("controlplane.certificates")
@@ -67,38 +69,58 @@ def authority_succeed(cluster: Cluster, now: datetime) -> bool:
 
 
 def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
-    """Give each daemon a fresh certificate; does nothing for a cluster without an authority."""
-    if not cluster.tls_ca or cluster.tls_ca_key_encrypted is None:
-        return
-    authority = SignedKey(authorities(cluster.tls_ca)[0], secret_decrypt(cluster.tls_ca_key_encrypted))
-    renew_at = None
-    for daemon in cluster_daemons(cluster, driver, allocated_only=True):
-        issued = certificate_issue(authority, daemon.process.name, [daemon.row.host], now)
-        folder = next(iter(daemon.files)).rpartition("/")[0]
-        driver.files_write(
-            cluster.pk,
-            {
-                # The key first: a daemon that reads between the two keeps its former pair, and looks again.
-                f"{folder}/{KEY_FILE}": issued.key_pem,
-                f"{folder}/{CERT_FILE}": issued.cert_pem,
-                f"{folder}/{CA_FILE}": cluster.tls_ca,
-            },
-        )
-        renew_at = min(renews_at(issued.cert_pem), succession(cluster.tls_ca)[1])
-    Cluster.objects.filter(pk=cluster.pk).update(tls_renew_at=renew_at)
+    """Give each daemon a fresh certificate; does nothing for a cluster without an authority.
+
+    The row is read again, and two workers write one after the other: neither takes the succession back in the daemons' files, nor
+    leaves one's key beside the other's certificate.
+    """
+    with transaction.atomic():
+        _lock(cluster)
+        cluster.refresh_from_db()
+        if not cluster.tls_ca or cluster.tls_ca_key_encrypted is None:
+            return
+        authority = SignedKey(authorities(cluster.tls_ca)[0], secret_decrypt(cluster.tls_ca_key_encrypted))
+        renew_at = None
+        for daemon in cluster_daemons(cluster, driver, allocated_only=True):
+            issued = certificate_issue(authority, daemon.process.name, [daemon.row.host], now)
+            folder = next(iter(daemon.files)).rpartition("/")[0]
+            driver.files_write(
+                cluster.pk,
+                {
+                    # The key first: a daemon that reads between the two keeps its former pair, and looks again.
+                    f"{folder}/{KEY_FILE}": issued.key_pem,
+                    f"{folder}/{CERT_FILE}": issued.cert_pem,
+                    f"{folder}/{CA_FILE}": cluster.tls_ca,
+                },
+            )
+            renew_at = min(renews_at(issued.cert_pem), succession(cluster.tls_ca)[1])
+        Cluster.objects.filter(pk=cluster.pk).update(tls_renew_at=renew_at)
 
 
 def certificates_renew(driver: Driver, now: datetime) -> int:
     """Renew certificates, and authorities, of every running cluster whose time has come; returns how many clusters got theirs."""
-    renewed = 0
-    for cluster in Cluster.objects.filter(state=ClusterState.RUNNING, tls_renew_at__lte=now):
-        try:
-            # First what holds: a step is taken only when every daemon has the files of the one before.
+    due = Cluster.objects.filter(state=ClusterState.RUNNING, tls_renew_at__lte=now)
+    # In any order: one that takes this task's time in vain does not keep the same ones waiting each hour.
+    return sum(_renew(cluster, driver, now) for cluster in due.order_by("?"))
+
+
+def _renew(cluster: Cluster, driver: Driver, now: datetime) -> bool:
+    """Return whether the cluster got its certificates. One that doesn't leaves the others theirs."""
+    try:
+        # First what holds: a step is taken only when every daemon has the files of the one before.
+        certificates_write(cluster, driver, now)
+        if authority_succeed(cluster, now):
             certificates_write(cluster, driver, now)
-            if authority_succeed(cluster, now):
-                certificates_write(cluster, driver, now)
-        except DriverError as error:  # there is a month left, and the next hour's look tries again
-            _log.error("certificates not renewed", cluster=str(cluster), cause=str(error))
-        else:
-            renewed += 1
-    return renewed
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception:
+        # A key that can't be read, a host that is away: there is a month left, and the next hour's look tries again.
+        _log.exception("certificates not renewed", cluster=str(cluster))
+        return False
+    return True
+
+
+def _lock(cluster: Cluster) -> None:
+    """Until the transaction's end. A lock of its own, not the cluster's row: health and steps write that one meanwhile."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"certificates of {cluster.pk}"])

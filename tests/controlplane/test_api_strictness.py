@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable
 
 import pytest
 from django.test import Client
+from pytest_django.fixtures import Settings
 
+from controlplane.common.parsers import JsonParser
 from tests.controlplane.world import Json, World
 
 ORDERS = "/api/v1/tenants/acme/clusters/orders/"
@@ -55,6 +59,32 @@ def test_a_body_over_the_limit_is_answered_so(world: World, api: Callable[..., J
     answer = api(world.alice).generic("POST", "/api/v1/tenants/acme/clusters/", body, content_type="application/json")
     assert (answer.status_code, answer["Content-Type"]) == (413, "application/problem+json")
     assert answer.json()["code"] == "body_too_large"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"name": [' + b"1," * 10_000 + b"1]}",
+        b'{"name": ' + b"[" * 10_000 + b"]" * 10_000 + b"}",
+        b"{" + b",".join(b'"x%d": 1' % number for number in range(10_001)) + b"}",
+    ],
+)
+def test_a_body_of_very_many_values_is_refused_before_they_are_made(
+    world: World, api: Callable[..., Json], body: bytes
+) -> None:
+    answer = api(world.alice).generic("PATCH", ORDERS, body, content_type="application/json")
+    assert (answer.status_code, answer.json()["detail"]) == (400, "The body has more than 10000 values.")
+
+
+def test_commas_and_brackets_of_a_text_are_no_values() -> None:
+    text = '[{",' * 10_000 + '\\"'
+    assert JsonParser().parse(io.BytesIO(json.dumps({"body": text}).encode())) == {"body": text}
+
+
+def test_a_strangers_file_is_refused_by_its_forms_size_before_it_is_kept(client: Client, settings: Settings) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    taken, refused = (client.post("/login/", {"file": io.BytesIO(b"x" * size)}).status_code for size in (100, 1000))
+    assert (taken, refused) == (200, 400)
 
 
 def test_an_operators_address_distinguishes_a_wrong_method_from_a_missing_page(

@@ -11,7 +11,12 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
-from controlplane.clusters.credential_services import Permissions, credential_create, credential_reveal
+from controlplane.clusters.credential_services import (
+    EXCEPTIONS_MAX,
+    Permissions,
+    credential_create,
+    credential_reveal,
+)
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -99,6 +104,13 @@ def test_a_credential_that_no_broker_took_is_not_kept(world: World) -> None:
 )
 def test_permissions_that_rocketmq_does_not_know_are_refused(world: World, permissions: Permissions) -> None:
     with pytest.raises(InvalidInput):
+        credential_create(actor=world.alice, cluster=world.cluster, name="x", permissions=permissions)
+
+
+def test_a_key_with_hundreds_of_exceptions_is_refused(world: World) -> None:
+    many = {f"topic-{number}": "PUB" for number in range(EXCEPTIONS_MAX)}
+    permissions = Permissions(topic_perms=many, group_perms={"billing": "SUB"})
+    with pytest.raises(InvalidInput, match="at most 200"):
         credential_create(actor=world.alice, cluster=world.cluster, name="x", permissions=permissions)
 
 

@@ -45,6 +45,8 @@ _TOPIC_PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 _GROUP_PERMS = ("DENY", "SUB", "PUB|SUB", "SUB|PUB")
 _RESOURCE_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 OVERLAP_HOURS_MAX = 720
+# Of a key, topics and groups together: every daemon of the cluster has them in a file, which each look at its health makes again.
+EXCEPTIONS_MAX = 200
 _WITHOUT_DAEMONS = (ClusterState.SUSPENDED, ClusterState.DELETION_PENDING, ClusterState.DELETED)
 
 
@@ -58,7 +60,13 @@ class Permissions:
     group_perms: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise InvalidInput for a word that RocketMQ doesn't know."""
+        """Raise InvalidInput for a word that RocketMQ doesn't know, and for too many exceptions."""
+        if len(self.topic_perms) + len(self.group_perms) > EXCEPTIONS_MAX:
+            raise InvalidInput.for_field(
+                "topic_perms",
+                say("A key has at most %(most)s exceptions, of topics and groups together.", most=EXCEPTIONS_MAX),
+                "too_many",
+            )
         for name, value, allowed in (
             ("default_topic_perm", self.default_topic_perm, _TOPIC_PERMS),
             ("default_group_perm", self.default_group_perm, _GROUP_PERMS),

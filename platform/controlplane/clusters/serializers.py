@@ -7,7 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.clusters.certificates import authority_ends_at, next_signs_at
-from controlplane.clusters.credential_services import OVERLAP_HOURS_MAX
+from controlplane.clusters.credential_services import EXCEPTIONS_MAX, OVERLAP_HOURS_MAX
 from controlplane.clusters.labels import KEY_PATTERN, LABELS_MAX, TEXT_CHARACTERS_MAX, VALUE_PATTERN
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.limits import LIMIT_MAX
@@ -280,7 +280,9 @@ class CredentialCreateSerializer(Shape):
     default_topic_perm = serializers.ChoiceField(choices=["DENY", "PUB", "SUB", "PUB|SUB"], default="PUB|SUB")
     default_group_perm = serializers.ChoiceField(choices=["DENY", "SUB", "PUB|SUB"], default="SUB")
     topic_perms = serializers.DictField(
-        child=serializers.ChoiceField(choices=["DENY", "PUB", "SUB", "PUB|SUB"]), default=dict
+        child=serializers.ChoiceField(choices=["DENY", "PUB", "SUB", "PUB|SUB"]),
+        default=dict,
+        help_text=f"exceptions by topic; at most {EXCEPTIONS_MAX}, those of groups included",
     )
     group_perms = serializers.DictField(child=serializers.ChoiceField(choices=["DENY", "SUB", "PUB|SUB"]), default=dict)
 

@@ -93,7 +93,7 @@ def cluster_process_names(cluster: Cluster) -> list[str]:
 def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
     """Return the name servers as they are to run. Ports must have been allocated."""
     control = acl_account(cluster.credentials.get(is_control=True))
-    accounts, user = _accounts(cluster), cluster_user(cluster)
+    accounts, user = render_plain_acl(control, _accounts(cluster)), cluster_user(cluster)
     daemons = []
     for server in cluster_name_servers(cluster):
         folder = f"namesrv-{server.position}"
@@ -117,7 +117,7 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
                     configuration=text,
                     user=user,
                 ),
-                files={f"{folder}/namesrv.conf": text, **_account_files(folder, control, accounts)},
+                files={f"{folder}/namesrv.conf": text, **_account_files(folder, accounts)},
                 data_dir=str(path),
             )
         )
@@ -126,8 +126,8 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
 
 def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = False) -> list[Daemon]:
     """Return the brokers as they are to run. Ports must have been allocated, or such brokers are left out."""
-    accounts = _accounts(cluster)
     control = acl_account(cluster.credentials.get(is_control=True))
+    accounts = render_plain_acl(control, _accounts(cluster))
     addresses = [server.address for server in cluster_name_servers(cluster)]
     daemons = []
     replicas = cluster_replicas(cluster)
@@ -173,7 +173,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
                     configuration=_restarting_configuration(replica, configuration),
                     user=user,
                 ),
-                files={f"{folder}/broker.conf": text, **_account_files(folder, control, accounts)},
+                files={f"{folder}/broker.conf": text, **_account_files(folder, accounts)},
                 data_dir=str(path),
             )
         )
@@ -237,10 +237,9 @@ def _accounts(cluster: Cluster) -> list[AclAccount]:
     return [acl_account(credential) for credential in credentials_in_force(cluster).order_by("created_at")]
 
 
-def _account_files(folder: str, control: AclAccount, accounts: list[AclAccount]) -> dict[str, str]:
+def _account_files(folder: str, accounts: str) -> dict[str, str]:
     """Return the accounts and the backup that a daemon falls back to: it must not keep a secret that was deleted."""
-    text = render_plain_acl(control, accounts)
-    return {f"{folder}/{ACCOUNTS_FILE}": text, f"{folder}/{ACCOUNTS_FILE}.bak": text}
+    return {f"{folder}/{ACCOUNTS_FILE}": accounts, f"{folder}/{ACCOUNTS_FILE}.bak": accounts}
 
 
 def _tls_paths(cluster: Cluster, folder: Path) -> TlsPaths | None:

@@ -279,6 +279,7 @@ CONTENT_SECURITY_POLICY = {
     "frame-ancestors": "'none'",
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # a test message may carry RocketMQ's 4 MiB, base64 adds a third
+FILE_UPLOAD_HANDLERS = ["controlplane.common.uploads.SmallUploadHandler"]
 
 # --- REST ------------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK: dict[str, Any] = {

@@ -144,6 +144,7 @@ def drill_window(cluster: Cluster, **changes: Any) -> DrillWindow:
         "opens_at": now,
         "closes_at": now + timedelta(hours=2),
         "requested_by": "alice@example.com",
+        "orderer": User.objects.get(email="alice@example.com"),
     }
     return DrillWindow.objects.create(cluster=cluster, **{**values, **changes})
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from controlplane.accounts.actors import Actor, TokenActor
+from controlplane.accounts.models import User
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, Replica
 from controlplane.clusters.operations import operation_start
 from controlplane.common.errors import Conflict, InvalidInput
@@ -21,6 +23,8 @@ from controlplane.failover.sampling import cluster_sample
 from controlplane.failover.tasks import drill_windows_look_task
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.processes import replica_process_name
+from controlplane.tenants.models import Membership
+from controlplane.tenants.token_services import api_token_issue, api_token_revoke
 from tests.controlplane.world import SYSTEM, World, drill_window
 from tests.failover.drills import CrashingDriver
 from tests.failover.replicated import make_replicated
@@ -113,6 +117,36 @@ def test_one_whose_window_passed_says_what_stood_in_its_way(
     assert AuditEvent.objects.filter(action="drill_window.skip", resource=window.path).count() == 1
 
 
+def test_one_whose_orderer_was_demoted_is_skipped_at_once(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: CrashingDriver
+) -> None:
+    window = look(drill_window(cluster, orderer=world.bob, requested_by="bob@example.com"), driver)
+    assert (window.state, Drill.objects.exists()) == (DrillWindowState.SKIPPED, False)
+    assert window.because == (
+        "bob@example.com, who ordered this drill, may not any more."
+        " This needs the role `operator` or above in tenant `acme`."
+    )
+    assert AuditEvent.objects.get(action="drill_window.skip").details["because"] == window.because
+
+
+@pytest.mark.parametrize("lost", ["membership", "person", "token"])
+def test_one_whose_orderer_is_gone_is_skipped_at_once(
+    lost: str, world: World, cluster: Cluster, group: ScriptedGroup, driver: CrashingDriver
+) -> None:
+    token = api_token_issue(actor=SYSTEM, tenant=world.acme, name="ci", scopes=("manage",)).token
+    ordered = order(cluster, timedelta(0), HOUR, actor=TokenActor(token) if lost == "token" else world.alice)
+    match lost:
+        case "membership":
+            Membership.objects.filter(user=world.alice).delete()
+        case "person":
+            User.objects.filter(pk=world.alice.pk).update(is_active=False)
+        case "token":
+            api_token_revoke(actor=SYSTEM, token=token)
+    window = look(ordered, driver)
+    assert (window.state, Drill.objects.exists()) == (DrillWindowState.SKIPPED, False)
+    assert "who ordered this drill" in window.because
+
+
 def test_what_was_cancelled_does_not_begin(cluster: Cluster, group: ScriptedGroup, driver: CrashingDriver) -> None:
     window = drill_window(cluster)
     for _ in range(2):
@@ -169,10 +203,12 @@ def test_a_cluster_has_twenty_orders_at_most(cluster: Cluster) -> None:
         order(cluster, timedelta(0), HOUR)
 
 
-def order(cluster: Cluster, opens: timedelta, closes: timedelta, confirm: str = "broker-a") -> DrillWindow:
+def order(
+    cluster: Cluster, opens: timedelta, closes: timedelta, confirm: str = "broker-a", actor: Actor = SYSTEM
+) -> DrillWindow:
     now = timezone.now()
     return drill_window_create(
-        actor=SYSTEM,
+        actor=actor,
         cluster=cluster,
         group=BrokerGroup.objects.get(cluster=cluster, name="broker-a"),
         opens_at=now + opens,

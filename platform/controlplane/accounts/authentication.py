@@ -26,11 +26,7 @@ def token_authenticate(text: str) -> ApiToken | None:
     token = (
         ApiToken.objects.select_related("tenant", "user", "service_account").filter(public_id=parsed.public_id).first()
     )
-    if token is None or not secret_matches(parsed, token.secret_hash) or not token.is_live:
-        return None
-    if token.user is not None and not token.user.is_active:
-        return None
-    if token.service_account is not None and token.service_account.disabled_at is not None:
+    if token is None or not secret_matches(parsed, token.secret_hash) or not token.is_usable:
         return None
     now = timezone.now()
     if token.last_used_at is None or token.last_used_at < now - _LAST_USED_RESOLUTION:

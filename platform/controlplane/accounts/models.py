@@ -151,3 +151,10 @@ class ApiToken(BaseModel):
     def is_live(self) -> bool:
         """Neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > timezone.now())
+
+    @property
+    def is_usable(self) -> bool:
+        """Live, and who it acts as is neither deactivated nor disabled."""
+        person_out = self.user is not None and not self.user.is_active
+        program_out = self.service_account is not None and self.service_account.disabled_at is not None
+        return self.is_live and not person_out and not program_out

@@ -2,8 +2,10 @@
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import models
 
+from controlplane.accounts.models import ApiToken
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.common.models import BaseModel
 from controlplane.common.sentences import SentenceField, say
@@ -264,7 +266,9 @@ class Drill(BaseModel):
 
 
 class DrillWindowState(models.TextChoices):
-    """WAITING for its window or for a healthy group. SKIPPED: the window passed, and `because` says why nothing was done in it."""
+    """WAITING for its window or for a healthy group. SKIPPED: the window passed, or who ordered it may not any more; `because`
+    says which.
+    """
 
     WAITING = "waiting", say("Waiting")
     STARTED = "started", say("Begun")
@@ -284,6 +288,10 @@ class DrillWindow(BaseModel):
     state = models.CharField(max_length=16, choices=DrillWindowState.choices, default=DrillWindowState.WAITING)
     because = SentenceField(blank=True, help_text="why it did not begin at the last look, or was skipped")
     requested_by = models.CharField(max_length=254)
+    # Who is asked for the right again when it begins: at most one of the two. Neither: the platform itself, or who is gone.
+    orderer = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    orderer_token = models.ForeignKey(ApiToken, on_delete=models.SET_NULL, null=True, related_name="+")
+    by_platform = models.BooleanField(default=False)
     drill = models.OneToOneField(Drill, on_delete=models.SET_NULL, null=True, related_name="window")
 
     class Meta:

@@ -39,13 +39,18 @@ class Skipped:
 Decision: TypeAlias = Start | Wait | Skipped
 
 
-def due(window: Window, now: datetime, problems: Sequence[str]) -> Decision:
-    """Decide. `problems` are what forbids a drill of the group now; before and after the window no one needs to look for them."""
+def due(window: Window, now: datetime, problems: Sequence[str], refusal: str = "") -> Decision:
+    """Decide. `problems` are what forbids a drill of the group now; before and after the window no one needs to look for them.
+
+    `refusal` is why who ordered it may not any more: that ends the order at once, for no one waits for them to be let in again.
+    """
     if now < window.opens_at:
         return Wait()
     if now >= window.closes_at:
         passed = say("The window passed before the drill could begin.")
         return Skipped(say_all(passed, window.because or _NO_ONE_LOOKED))
+    if refusal:
+        return Skipped(refusal)
     if problems:
         return Wait(say_all(*problems))
     return Start()

@@ -7,12 +7,13 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.accounts.actors import Actor, SystemActor, actor_label
+from controlplane.accounts.actors import Actor, SystemActor, TokenActor, actor_label
+from controlplane.accounts.models import User
 from controlplane.clusters.models import BrokerGroup, Cluster, ClusterMode, ClusterState
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import ApplicationError, Conflict, InvalidInput
+from controlplane.common.errors import ApplicationError, Conflict, InvalidInput, NotAllowed
 from controlplane.common.logging import get_logger
-from controlplane.common.sentences import say
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.drill.due import Skipped, Start, Window, due
 from controlplane.failover.drill.plan import ALONE, DrillPlan
 from controlplane.failover.drill.services import drill_begin, drill_preview
@@ -80,6 +81,9 @@ def drill_window_create(
             opens_at=opens_at,
             closes_at=closes_at,
             requested_by=actor_label(actor),
+            orderer=actor if isinstance(actor, User) else None,
+            orderer_token=actor.token if isinstance(actor, TokenActor) else None,
+            by_platform=isinstance(actor, SystemActor),
         )
         _record(
             actor,
@@ -121,8 +125,9 @@ def drill_window_look(window_id: uuid.UUID, driver: Driver, now: datetime) -> Dr
     found = drill_windows_open(now).select_related("cluster__tenant").filter(pk=window_id).first()
     if found is None:
         return None
-    plan, problems = (None, ()) if now >= found.closes_at else _look(found, driver)
-    decision = due(Window(found.opens_at, found.closes_at, found.because), now, problems)
+    refusal = "" if now >= found.closes_at else _refusal(found)
+    plan, problems = (None, ()) if refusal or now >= found.closes_at else _look(found, driver)
+    decision = due(Window(found.opens_at, found.closes_at, found.because), now, problems, refusal)
     if isinstance(decision, Start) and plan is not None:
         try:
             return _begin(found, plan)
@@ -132,6 +137,37 @@ def drill_window_look(window_id: uuid.UUID, driver: Driver, now: datetime) -> Dr
         _log.warning("an ordered drill was skipped", window=str(found.pk), group=found.group_name)
         return _note(found, DrillWindowState.SKIPPED, decision.because)
     return found if isinstance(decision, Start) else _note(found, DrillWindowState.WAITING, decision.because)
+
+
+def _refusal(window: DrillWindow) -> str:
+    try:
+        _require_orderer(window)
+    except NotAllowed as error:
+        return error.message
+    return ""
+
+
+def _require_orderer(window: DrillWindow) -> None:
+    """Raise NotAllowed unless who ordered the drill may order it still: since then they may have left, or have another role."""
+    by = window.requested_by
+    actor = _orderer(window)
+    if actor is None:
+        raise NotAllowed(say("%(by)s, who ordered this drill, has no access any more.", by=by))
+    try:
+        actor_require(actor, "group.promote", window.cluster.tenant)
+    except NotAllowed as error:
+        lost = say("%(by)s, who ordered this drill, may not any more.", by=by)
+        raise NotAllowed(say_all(lost, error.message)) from error
+
+
+def _orderer(window: DrillWindow) -> Actor | None:
+    """Return who ordered it as they are now; None for a person or token that is gone or shut out."""
+    token, person = window.orderer_token, window.orderer
+    if token is not None:
+        return TokenActor(token) if token.is_usable else None
+    if person is not None:
+        return person if person.is_active else None
+    return SystemActor("schedule") if window.by_platform else None
 
 
 def _look(window: DrillWindow, driver: Driver) -> tuple[DrillPlan | None, tuple[str, ...]]:
@@ -156,6 +192,7 @@ def _begin(window: DrillWindow, plan: DrillPlan) -> DrillWindow | None:
         row = DrillWindow.objects.select_for_update().filter(pk=window.pk, state=DrillWindowState.WAITING).first()
         if row is None:
             return None
+        _require_orderer(row)  # the look at the group took a moment
         drill = drill_begin(
             actor=SystemActor(f"{window.requested_by} (scheduled)"),
             cluster=window.cluster,

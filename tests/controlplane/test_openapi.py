@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from controlplane.accounts import authentication
+from controlplane.alerts.outgoing import url_problem
 from controlplane.clusters.models import Operation, OperationState, OperationType
 from controlplane.common.schema import EXAMPLES
 from controlplane.tenants.token_services import api_token_issue
@@ -161,6 +162,30 @@ def test_the_description_says_what_each_reset_needs(
 ) -> None:
     schema = {**document, "$ref": "#/components/schemas/OffsetResetCreateRequest"}
     assert jsonschema_rs.is_valid(schema, {"topic": "payments", **wanted}) is is_whole
+
+
+@pytest.mark.parametrize(
+    ("address", "is_address"),
+    [
+        ("https://alerts.example.com/highwater?team=a@b", True),
+        ("https://[2606:4700::1111]:8443", True),
+        ("http://alerts.example.com/", False),
+        ("https://alice:secret@alerts.example.com/", False),
+        ("https://alerts.example.com/a b", False),
+        ("https://", False),
+    ],
+)
+def test_the_description_says_what_a_channels_address_is(
+    document: dict[str, Any], address: str, is_address: bool
+) -> None:
+    member = document["components"]["schemas"]["ChannelCreateRequest"]["properties"]["address"]
+    assert jsonschema_rs.is_valid(member, address) is is_address
+    assert (url_problem(address) == "") is is_address
+
+
+def test_the_description_says_that_a_slug_is_typed_to_purge(document: dict[str, Any]) -> None:
+    member = document["components"]["schemas"]["ClusterPurgeRequest"]["properties"]["confirm"]
+    assert [jsonschema_rs.is_valid(member, text) for text in ("orders", "", "Orders!")] == [True, False, False]
 
 
 def test_the_description_bounds_the_length_of_a_page(document: dict[str, Any]) -> None:

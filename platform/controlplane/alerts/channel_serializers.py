@@ -1,5 +1,8 @@
 """Shapes of channels and of what was sent to them."""
 
+from typing import Any
+
+from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -9,6 +12,20 @@ from controlplane.alerts.outgoing import URL_CHARACTERS_MAX
 from controlplane.common.strictness import Shape
 
 MADE_KINDS = [(value, label) for value, label in ChannelKind.choices if value != ChannelKind.EMAIL]
+
+
+# What `url_problem` refuses of a text alone. An operator who allows networks of their own allows http to them, too.
+_SCHEME = "https?" if settings.HIGHWATER_WEBHOOK_NETWORKS else "https"
+# Between the scheme and the path, neither a user's name (`@`) nor anything but ASCII.
+URL_PATTERN = rf"^{_SCHEME}://[!$-.0->A-~]+([/?#][!-~]*)?$"
+
+
+@extend_schema_field({"type": "string", "maxLength": URL_CHARACTERS_MAX, "pattern": URL_PATTERN})
+class ChannelAddress(serializers.CharField):
+    """Where a channel's messages are sent; services check it, and say which rule it breaks."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=URL_CHARACTERS_MAX, **options)
 
 
 class ChannelSerializer(Shape):
@@ -46,8 +63,8 @@ class ChannelCreateSerializer(Shape):
 
     kind = serializers.ChoiceField(choices=MADE_KINDS)
     name = serializers.CharField(max_length=100)
-    address = serializers.CharField(
-        max_length=URL_CHARACTERS_MAX, help_text="an https URL on the public internet; another one is answered with 400"
+    address = ChannelAddress(
+        help_text="on the public internet, without a user's name, at port 443 or one from 1024 on; another one is answered with 400"
     )
     secret = serializers.CharField(
         max_length=200,

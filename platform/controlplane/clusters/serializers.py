@@ -28,7 +28,7 @@ from controlplane.clusters.models import (
 from controlplane.clusters.selectors import cluster_health, operation_view
 from controlplane.clusters.services import Growth
 from controlplane.common.strictness import Shape
-from controlplane.tenants.serializers import NewSlug
+from controlplane.tenants.serializers import NewSlug, TypedSlug
 
 
 @extend_schema_field(
@@ -203,7 +203,7 @@ class ClusterSuspendSerializer(Shape):
 class ClusterPurgeSerializer(Shape):
     """The second look at what can't be undone."""
 
-    confirm = serializers.CharField(help_text="the cluster's slug; anything else is answered with 400")
+    confirm = TypedSlug(help_text="the cluster's slug, as in the path; anything else is answered with 400")
 
 
 class ClusterGrowSerializer(Shape):
@@ -212,7 +212,10 @@ class ClusterGrowSerializer(Shape):
     by = serializers.ChoiceField(
         choices=[growth.value for growth in Growth],
         default=Growth.GROUP.value,
-        help_text="`group`: a broker group like the others; `replica`: one more slave in every group of a cluster that has slaves",
+        help_text=(
+            "`group`: a broker group like the others, in every mode but `single`; `replica`: one more slave in every group, in the"
+            " modes `async` and `sync`; in another mode 400"
+        ),
     )
 
 

@@ -208,13 +208,13 @@ def cluster_grow(*, actor: Actor, cluster: Cluster, by: str = Growth.GROUP) -> O
         words = say(
             "A single-master cluster has one broker. Change its mode first, to async, sync or dledger: POST …/mode/."
         )
-        raise InvalidInput.for_field("mode", words, "invalid")
+        raise InvalidInput.for_field("by", words, "invalid")
     if by == Growth.REPLICA and not cluster.is_replicated:
         words = say(
             "Groups of the mode `%(mode)s` have no slaves. The modes async and sync add them: POST …/mode/.",
             mode=cluster.mode,
         )
-        raise InvalidInput.for_field("mode", words, "invalid")
+        raise InvalidInput.for_field("by", words, "invalid")
     if by == Growth.REPLICA and cluster.elects_leaders:
         words = say("A group that elects its leader grows from 3 to 5 replicas: POST …/groups/{group}/resize/.")
         raise InvalidInput.for_field("by", words, "invalid")

@@ -24,6 +24,11 @@ class NewSlug(serializers.CharField):
         super().__init__(min_length=2, max_length=39, **options)
 
 
+@extend_schema_field({"type": "string", "minLength": 1, "pattern": f"^{SLUG_PATTERN.pattern}$"})
+class TypedSlug(serializers.CharField):
+    """The name in an address, typed once more; services compare it, and say what to type."""
+
+
 class TenantSerializer(Shape):
     """A tenant."""
 

@@ -19,6 +19,8 @@ _WAYS_OUT: Final[tuple[tuple[str, str, str], ...]] = (
     ("no_permission", "needs an admin account", f"use {_KEY_PAIR}"),
     ("no_permission", " permission for ", f"use a key pair that has it, or {_KEY_PAIR}"),
     ("no_permission", "No accessKey", f"use {_KEY_PAIR}"),
+    ("no_permission", "AccessKey is missing", f"use {_KEY_PAIR}"),
+    ("no_permission", "AccessKey or Signature does not match", f"use {_KEY_PAIR}"),
     (
         "no_permission",
         "signature failed",

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationType, Replica
+from controlplane.clusters.selectors import cluster_health
 from controlplane.failover import tasks
 from controlplane.failover.models import FailoverKind, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.services import group_preflight
@@ -104,6 +105,29 @@ def test_a_promotion_waits_less_for_who_was_silent_when_last_asked(cluster: Clus
                 driver=driver,
             )
         assert asked.call_args.kwargs["timeouts_s"] == {group[0].address: 0.3, group[1].address: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("process_state", "health", "sentences"),
+    [
+        (ProcessState.BACKOFF, "unknown", ["The broker broker-a (replica 1) answers again."]),
+        (ProcessState.RUNNING, "down", ["It is not registered."]),
+    ],
+)
+def test_who_answers_is_not_called_down_by_an_older_look_at_its_process(
+    cluster: Cluster, driver: DriverTwin, process_state: ProcessState, health: str, sentences: list[str]
+) -> None:
+    before = timezone.now()
+    cluster.name_servers.update(health="healthy", sampled_at=before)
+    replicas = Replica.objects.filter(group__cluster=cluster)
+    replicas.update(health="healthy", sampled_at=before)
+    replicas.filter(broker_id=1).update(
+        health="down", process_state=process_state, health_message="It is not registered."
+    )
+    with ScriptedGroup.of(cluster).answering():
+        cluster_sample(cluster, driver)
+    found = cluster_health(Cluster.objects.get(pk=cluster.pk))
+    assert (found.status, found.sentences) == (health, sentences)
 
 
 def test_a_single_broker_is_not_looked_at_until_it_gets_replicas(world: World) -> None:

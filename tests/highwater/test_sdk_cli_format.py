@@ -64,6 +64,14 @@ def test_what_is_no_attribute_is_refused(text: str) -> None:
         (broker_error(16, "request code 105 needs an admin account, which k is not", "b:1"), "credential create"),
         (broker_error(16, "k has no SUB permission for group 'g'", "b:1"), "may Administer"),
         (
+            broker_error(16, "this request must be signed by an administrator: AccessKey is missing", "n:1"),
+            "by HIGHWATER_KEY and HIGHWATER_SECRET",
+        ),
+        (
+            broker_error(16, "this request must be signed by an account: AccessKey or Signature does not match", "n:1"),
+            "the cluster's page Credentials",
+        ),
+        (
             broker_error(16, "No accessKey is configured: this broker takes signed requests only", "b:1"),
             "HIGHWATER_KEY",
         ),

@@ -173,7 +173,7 @@ HEALTH_STALE_AFTER = timedelta(seconds=60)
 class ClusterHealth:
     """The cluster's health as of the last sample.
 
-    `sentences` say what is wrong, one per daemon; empty when all is well. `sampled_at` is the oldest sample, None
+    `sentences` say what is wrong or not known, one per daemon; empty when all is well. `sampled_at` is the oldest sample, None
     before the first: then, and when it is older than a minute, `status` is `unknown`, never `healthy`.
     """
 
@@ -201,8 +201,9 @@ def cluster_health(cluster: Cluster) -> ClusterHealth:
     if down:
         since = min((process.health_since for process in down if process.health_since is not None), default=None)
         return ClusterHealth(Health.DOWN, [process.health_message for process in down], since, sampled_at)
-    if any(process.health == Health.UNKNOWN for process in processes):
-        return ClusterHealth(Health.UNKNOWN, [], None, sampled_at)
+    if unknown := [process for process in processes if process.health == Health.UNKNOWN]:
+        said = [process.health_message for process in unknown if process.health_message]
+        return ClusterHealth(Health.UNKNOWN, said, None, sampled_at)
     # Where the platform was away, too, no sample saw the restart.
     moments = [moment for process in processes for moment in (process.health_since, process.process_started_at)]
     since = max((moment for moment in moments if moment is not None), default=None)

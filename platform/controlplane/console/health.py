@@ -109,7 +109,7 @@ def health_words(cluster: Cluster) -> HealthWords:
     return HealthWords(
         "plain",
         "",
-        say("Its health is not known yet."),
+        say_all(say("Its health is not known yet."), *health.sentences),
         say("Daemons are looked at every ten seconds."),
         health.sampled_at,
     )

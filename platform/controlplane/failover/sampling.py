@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, Health, Operation, OperationState, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say, say_all, say_count
@@ -27,9 +27,9 @@ from controlplane.failover.samples import (
 )
 from controlplane.failover.selectors import group_view
 from controlplane.failover.timeline import timeline_add
-from controlplane.provisioning.drivers.base import Driver, ProcessStatus
+from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import DriverError
-from controlplane.provisioning.processes import cluster_replicas, replica_process_name
+from controlplane.provisioning.processes import broker_noun, cluster_replicas, replica_process_name
 from mqwire.bodies import FollowerStatus, ReplicaStatus
 
 _log = get_logger("controlplane.failover")
@@ -130,6 +130,7 @@ def _write_group(
             follower = None if leader is None or replica == leader else followers.get(replica.broker_id)
             gap_is_known = leader is not None or answer.status.quorum is not None
             _write_answer(replica, answer.status, follower, asked_at, gap_is_known=gap_is_known)
+            _health_outdated(replica, asked_at)
         else:
             _write_silence(replica, answer.error, processes.get(replica))
     if leader is not None:
@@ -146,6 +147,19 @@ def _write_answer(
     )
     quorum = None if status.quorum is None else msgspec.to_builtins(status.quorum)
     ReplicaSample.objects.update_or_create(replica=replica, defaults={**values, "quorum": quorum})
+
+
+def _health_outdated(replica: Replica, asked_at: datetime) -> None:
+    """Whose process did not run at the last look at the daemons, and answers since, is not down any more. Whether name servers
+    know it says the next look, which comes every ten seconds.
+    """
+    if replica.health != Health.DOWN or replica.process_state == ProcessState.RUNNING:
+        return
+    Replica.objects.filter(pk=replica.pk, health=Health.DOWN, sampled_at__lt=asked_at).update(
+        health=Health.UNKNOWN,
+        health_message=say("%(noun)s answers again.", noun=broker_noun(replica)),
+        updated_at=timezone.now(),
+    )
 
 
 def _write_silence(replica: Replica, error: str, process: ProcessStatus | None) -> None:

@@ -23,6 +23,7 @@ from controlplane.accounts.notices import notice_mail, notices_mail
 from controlplane.accounts.second_factor import second_factor_remove
 from controlplane.common.models import AuditEvent
 from controlplane.tenants.token_services import api_token_issue
+from deploy.local.demo import browser_id
 from tests.console.test_console_second_factor import confirm_password, recovery_codes, set_up
 from tests.console.test_console_second_factor import log_in as log_in_alice
 from tests.console.world import PASSWORD, World
@@ -59,6 +60,14 @@ def test_the_first_log_in_and_a_known_browser_are_no_news(world: World) -> None:
     assert len(desk.cookies[COOKIE].value) >= 40
     assert desk.cookies[COOKIE]["httponly"]
     assert desk.cookies[COOKIE].value not in str(KnownBrowser.objects.values_list("hash", flat=True))
+
+
+def test_however_often_dev_logs_in_it_is_one_browser(world: World) -> None:
+    for _ in range(2):
+        desk = Client()
+        desk.cookies[COOKIE] = browser_id("a password")
+        log_in(desk, world)
+    assert kinds() == []
 
 
 def test_a_log_in_from_a_new_browser_is_reported_with_when_where_and_what_to_do(world: World) -> None:

@@ -160,7 +160,8 @@ def test_a_name_longer_than_the_list_has_room_for_is_refused(world: World) -> No
 
 def test_where_passkeys_can_not_work_a_page_says_where_they_do(world: World) -> None:
     page = world.client(world.alice).get("/2fa/webauthn/").content.decode()
-    assert "Passkeys work at http://localhost:8000 only." in page
+    assert "Passkeys work at http://localhost:8000 only" in page
+    assert '<a href="http://localhost:8000/2fa/webauthn/">' in page
     assert "Add a passkey" not in page
 
 

@@ -332,14 +332,20 @@ def span(run: JobRun) -> str | SafeString:
 
 @register.simple_tag(takes_context=True)
 def passkey_obstacle(context: template.Context) -> str:
-    """Why the present page can't use passkeys, as a sentence; empty where it can."""
+    """Why the present page can't use passkeys, as a sentence, with a link to where it can; empty where it can."""
     place = passkey_place(settings.HIGHWATER_PUBLIC_URL)
     if not place.is_usable:
         return say(
             "Passkeys need this console to have a host name and HTTPS. The platform’s operators can set that up."
         )
-    if host_name(context["request"].get_host()) != place.host:
-        return say("Passkeys work at %(origin)s only. Open the console there.", origin=place.origin)
+    request = context["request"]
+    if host_name(request.get_host()) != place.host:
+        return format_html(
+            '{} <a href="{}">{}</a>',
+            say("Passkeys work at %(origin)s only, where you log in once more.", origin=place.origin),
+            f"{place.origin}{request.get_full_path()}",
+            say("Open this page there"),
+        )
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -11,9 +12,12 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
+from brokerd.acl_file import parse
+from brokerd.topic_validator import invalid_group, invalid_topic
 from controlplane.clusters.credential_services import (
     EXCEPTIONS_MAX,
     Permissions,
+    acl_account,
     credential_create,
     credential_reveal,
 )
@@ -40,6 +44,7 @@ from controlplane.common.models import AuditEvent
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from controlplane.provisioning.health import judge
 from controlplane.provisioning.probe import Registration
+from controlplane.provisioning.rendering import render_plain_acl
 from controlplane.topics import services
 from controlplane.topics.bodies import body_shown
 from controlplane.topics.gateway import TestMessage
@@ -112,6 +117,26 @@ def test_a_key_with_hundreds_of_exceptions_is_refused(world: World) -> None:
     permissions = Permissions(topic_perms=many, group_perms={"billing": "SUB"})
     with pytest.raises(InvalidInput, match="at most 200"):
         credential_create(actor=world.alice, cluster=world.cluster, name="x", permissions=permissions)
+
+
+@pytest.mark.parametrize("length", [1, 120, 121, 127, 128, 255, 256])
+@pytest.mark.parametrize("prefix", ["", "%RETRY%", "%DLQ%"])
+def test_a_key_names_only_topics_and_groups_that_brokers_take(prefix: str, length: int) -> None:
+    name = prefix + "x" * (length - len(prefix))
+    for permissions, refusal in (
+        (Permissions(topic_perms={name: "PUB"}), invalid_topic(name)),
+        (Permissions(group_perms={name: "SUB"}), invalid_group(name)),
+    ):
+        with pytest.raises(InvalidInput) if refusal else nullcontext():
+            permissions.check()
+
+
+def test_brokers_read_the_accounts_whatever_an_older_row_names(world: World) -> None:
+    credential = world.cluster.credentials.get(is_control=False)
+    credential.topic_perms, credential.group_perms = {"x" * 128: "PUB", "invoices": "PUB"}, {"x" * 121: "SUB"}
+    control = acl_account(world.cluster.credentials.get(is_control=True))
+    read = parse(render_plain_acl(control, [acl_account(credential)]).encode()).accounts[credential.access_key]
+    assert (list(read.topic_perms), list(read.group_perms)) == (["invoices"], [])
 
 
 def test_a_cluster_that_does_not_run_takes_no_topic(world: World) -> None:

@@ -234,5 +234,12 @@ def test_a_span_that_ends_before_it_begins_is_refused(world: World, api: Callabl
     assert answer.json()["errors"][0]["field"] == "since"
 
 
+@pytest.mark.parametrize("path", [f"{FIGURES}?", FIGURES.replace("figures/", "lag/billing/history/?topic=invoices&")])
+@pytest.mark.parametrize("year", ["0001", "9999"])
+def test_a_span_at_the_calendars_end_is_refused(world: World, api: Callable[..., Json], path: str, year: str) -> None:
+    answer = api(world.bob).call("GET", f"{path}until={year}-01-01T00:00:00Z")
+    assert [error["field"] for error in answer.json()["errors"]] == ["until"], answer.json()
+
+
 def test_an_outsider_sees_no_figures(world: World, api: Callable[..., Json]) -> None:
     assert api(world.charlie).call("GET", FIGURES).status_code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,22 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from brokerd.config import load_config
 from controlplane.accounts.models import User
+from controlplane.alerts import channels, deliveries, services
+from controlplane.alerts.channels import channel_create, channel_list
+from controlplane.alerts.deliveries import channel_test
+from controlplane.alerts.models import AlertChannel
+from controlplane.alerts.services import silence_create
 from controlplane.clusters import limits
 from controlplane.clusters.credential_services import credential_create
 from controlplane.clusters.limits import BrokerUse, broker_quota_keys
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import BrokerQuota
 from controlplane.clusters.services import cluster_create
-from controlplane.common.errors import LimitReached
+from controlplane.common.errors import Conflict, LimitReached
 from controlplane.common.models import AuditEvent
 from controlplane.console.views import limits as page
 from controlplane.provisioning.processes import replica_daemons
@@ -64,10 +71,42 @@ def test_topics_and_keys_of_a_cluster_are_limited(world: World) -> None:
         topic_create(actor=world.alice, cluster=world.cluster, name="fresh")
     with pytest.raises(LimitReached), CaptureQueriesContext(connection) as key_queries:
         credential_create(actor=world.alice, cluster=world.cluster, name="another")
-    for asked in (topic_queries, key_queries):  # two requests at once are counted one after the other
-        statements = [one["sql"] for one in asked.captured_queries]
-        lock = next(place for place, sql in enumerate(statements) if "FOR UPDATE" in sql)
-        assert any("COUNT(" in sql for sql in statements[lock:])
+    for asked in (topic_queries, key_queries):
+        assert_counted_under_a_lock(asked)
+
+
+def assert_counted_under_a_lock(asked: CaptureQueriesContext) -> None:
+    """Two requests at once are counted one after the other."""
+    statements = [one["sql"] for one in asked.captured_queries]
+    locks = [place for place, sql in enumerate(statements) if "FOR UPDATE" in sql or "FOR NO KEY UPDATE" in sql]
+    assert locks
+    assert any("COUNT(" in sql for sql in statements[locks[0] :])
+
+
+def test_what_a_tenant_may_have_few_of_is_counted_one_request_after_the_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def test() -> object:
+        return channel_test(actor=world.alice, channel=channel)
+
+    def silence() -> object:
+        return silence_create(
+            actor=world.alice, tenant=world.acme, until=timezone.now() + timedelta(hours=1), reason="work"
+        )
+
+    def make() -> tuple[AlertChannel, str]:
+        return channel_create(
+            actor=world.alice, tenant=world.acme, kind="webhook", name="two", address="https://example.com/"
+        )
+
+    channel = channel_list(world.acme)[0]
+    monkeypatch.setattr(deliveries, "ASKED_FOR_MAX", 0)
+    monkeypatch.setattr(services, "SILENCES_MAX", 0)
+    monkeypatch.setattr(channels, "CHANNELS_MAX", 1)
+    for act in (test, silence, make):
+        with pytest.raises((LimitReached, Conflict)), CaptureQueriesContext(connection) as asked:
+            act()
+        assert_counted_under_a_lock(asked)
 
 
 @override_settings(HIGHWATER_TENANTS_PER_USER=2)

@@ -81,15 +81,10 @@ def channel_create(
         raise InvalidInput.for_field("address", problem, "invalid_address")
     if secret and kind not in _SIGNED:
         raise InvalidInput.for_field("secret", f"{ChannelKind(kind).label} signs no messages.", "not_signed")
-    if channel_list(tenant).count() >= CHANNELS_MAX:
-        raise LimitReached(
-            say("There are %(channels_max)s channels.", channels_max=CHANNELS_MAX),
-            code="over_limit",
-            hint=say("Delete one that is not needed."),
-        )
     generated = secret_generate() if kind == ChannelKind.WEBHOOK and not secret else ""
     try:
         with transaction.atomic():
+            _require_room(tenant)
             channel = AlertChannel.objects.create(
                 tenant=tenant,
                 kind=kind,
@@ -103,6 +98,17 @@ def channel_create(
     except IntegrityError:
         raise Conflict(say("A channel has this name."), code="name_taken", hint=say("Choose another one.")) from None
     return channel, generated
+
+
+def _require_room(tenant: Tenant) -> None:
+    """Raise LimitReached for one more than there may be. Call it in the transaction that writes it."""
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # of two requests, one is the last that fits
+    if channel_list(tenant).count() >= CHANNELS_MAX:
+        raise LimitReached(
+            say("There are %(channels_max)s channels.", channels_max=CHANNELS_MAX),
+            code="over_limit",
+            hint=say("Delete one that is not needed."),
+        )
 
 
 def channel_update(

@@ -243,18 +243,20 @@ def channel_test(*, actor: Actor, channel: AlertChannel) -> AlertDelivery:
 def _asked_for(
     actor: Actor, action: str, channel: AlertChannel, payload: dict[str, Any], again_of: AlertDelivery | None
 ) -> AlertDelivery:
-    now = timezone.now()
-    # Counted in the audit trail: what a deleted channel was sent is in the log no more.
-    recent = AuditEvent.objects.filter(
-        tenant_id=channel.tenant_id, action__in=_ASKED_FOR, created_at__gt=now - timedelta(minutes=1)
-    )
-    if recent.count() >= ASKED_FOR_MAX:
-        raise LimitReached(
-            say("%(asked_for_max)s messages were asked for within a minute.", asked_for_max=ASKED_FOR_MAX),
-            code="over_limit",
-            hint=say("Wait a minute."),
-        )
     with transaction.atomic():
+        # Of two requests, one is the last that fits.
+        Tenant.objects.select_for_update(no_key=True).get(pk=channel.tenant_id)
+        now = timezone.now()
+        # Counted in the audit trail: what a deleted channel was sent is in the log no more.
+        recent = AuditEvent.objects.filter(
+            tenant_id=channel.tenant_id, action__in=_ASKED_FOR, created_at__gt=now - timedelta(minutes=1)
+        )
+        if recent.count() >= ASKED_FOR_MAX:
+            raise LimitReached(
+                say("%(asked_for_max)s messages were asked for within a minute.", asked_for_max=ASKED_FOR_MAX),
+                code="over_limit",
+                hint=say("Wait a minute."),
+            )
         row = AlertDelivery.objects.create(channel=channel, payload=payload, not_before=now, is_again_of=again_of)
         audit_event_record(
             actor=actor,

@@ -43,7 +43,10 @@ from highwater import AclAccount
 
 _TOPIC_PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 _GROUP_PERMS = ("DENY", "SUB", "PUB|SUB", "SUB|PUB")
-_RESOURCE_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+# What brokers take for the name of a topic or a group. They refuse a file with another one as a whole: until it went, no other key
+# of the cluster could be made or deleted.
+_TOPIC_NAME = re.compile(r"(?=.{1,255}$)(?:%(?:RETRY|DLQ)%[%|a-zA-Z0-9_-]*|[%|a-zA-Z0-9_-]{1,127})")
+_GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
 OVERLAP_HOURS_MAX = 720
 # Of a key, topics and groups together: every daemon of the cluster has them in a file, which each look at its health makes again.
 EXCEPTIONS_MAX = 200
@@ -75,9 +78,12 @@ class Permissions:
         ):
             if value not in allowed:
                 raise InvalidInput.for_field(name, f"Use one of {', '.join(allowed)}.", "invalid_choice")
-        for kind, names in (("topic_perms", self.topic_perms), ("group_perms", self.group_perms)):
+        for kind, names, allowed_names in (
+            ("topic_perms", self.topic_perms, _TOPIC_NAME),
+            ("group_perms", self.group_perms, _GROUP_NAME),
+        ):
             for resource in names:
-                if not _RESOURCE_NAME.fullmatch(resource):
+                if not allowed_names.fullmatch(resource):
                     raise InvalidInput.for_field(kind, f"`{resource}` can't be a name.", "invalid_name")
 
 
@@ -365,8 +371,9 @@ def acl_account(credential: Credential) -> AclAccount:
         admin=is_admin,
         default_topic_perm=credential.default_topic_perm,
         default_group_perm=credential.default_group_perm,
-        topic_perms=dict(credential.topic_perms),
-        group_perms=dict(credential.group_perms),
+        # Of rows from before names were checked so, those that nothing can have are left out.
+        topic_perms={name: perm for name, perm in credential.topic_perms.items() if _TOPIC_NAME.fullmatch(name)},
+        group_perms={name: perm for name, perm in credential.group_perms.items() if _GROUP_NAME.fullmatch(name)},
     )
 
 

@@ -1,6 +1,7 @@
 """Unknown members and query parameters are refused: a misspelled `dry_run` or `tag` must not change or send something else."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any, cast
 
@@ -38,6 +39,17 @@ class Shape(serializers.Serializer[Any]):
             if isinstance(error.detail, Mapping):
                 errors |= error.detail
         raise serializers.ValidationError(errors)
+
+
+class MomentField(serializers.DateTimeField):
+    """A moment that has others before and after it in any zone, as a span of time needs."""
+
+    def to_internal_value(self, value: Any) -> datetime:
+        """Raise ValidationError for the years at the calendar's ends, too."""
+        moment: datetime = super().to_internal_value(value)
+        if not 1 < moment.year < 9999:
+            raise serializers.ValidationError("Use a year from 2 to 9998.", "out_of_range")
+        return moment
 
 
 class DryRunShape(Shape):

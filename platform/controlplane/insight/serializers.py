@@ -2,7 +2,7 @@
 
 from rest_framework import serializers
 
-from controlplane.common.strictness import Shape
+from controlplane.common.strictness import MomentField, Shape
 from controlplane.failover.promotion.serializers import Offset
 from controlplane.insight.models import DrainState, Job, JobRunState
 from controlplane.topics.selectors import LiveState
@@ -27,8 +27,8 @@ class ClusterFiguresSerializer(Shape):
 class FiguresQuerySerializer(Shape):
     """The time that is asked for: the last hour when left out. Samples are kept for a day."""
 
-    since = serializers.DateTimeField(required=False)
-    until = serializers.DateTimeField(required=False)
+    since = MomentField(required=False)
+    until = MomentField(required=False)
 
 
 class FiguresSerializer(Shape):
@@ -126,8 +126,8 @@ class LagHistoryQuerySerializer(Shape):
     """Which part of the history; by default the last 24 hours."""
 
     topic = serializers.CharField(max_length=255)
-    since = serializers.DateTimeField(required=False)
-    until = serializers.DateTimeField(required=False)
+    since = MomentField(required=False)
+    until = MomentField(required=False)
 
 
 class QueueHistorySerializer(Shape):

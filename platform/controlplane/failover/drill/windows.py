@@ -66,13 +66,14 @@ def drill_window_create(
         )
     if cluster.state in (ClusterState.DELETION_PENDING, ClusterState.DELETING, ClusterState.DELETED):
         raise Conflict(say("The cluster is being deleted."), code="cluster_not_running")
-    if DrillWindow.objects.filter(cluster=cluster, state=DrillWindowState.WAITING).count() >= WAITING_MAX:
-        raise Conflict(
-            say("%(count)s drills of this cluster wait for their windows.", count=WAITING_MAX),
-            code="too_many",
-            hint=say("Cancel one that is not needed."),
-        )
     with transaction.atomic():
+        Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)  # of two requests, one is the last that fits
+        if DrillWindow.objects.filter(cluster=cluster, state=DrillWindowState.WAITING).count() >= WAITING_MAX:
+            raise Conflict(
+                say("%(count)s drills of this cluster wait for their windows.", count=WAITING_MAX),
+                code="too_many",
+                hint=say("Cancel one that is not needed."),
+            )
         window = DrillWindow.objects.create(
             cluster=cluster,
             group_name=group.name,

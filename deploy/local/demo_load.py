@@ -21,7 +21,7 @@ from types import FrameType
 
 import httpx
 
-from deploy.local.demo import TOPIC, Console, DemoCluster, describe_cluster
+from deploy.local.demo import LOAD_TOPIC, Console, DemoCluster, describe_cluster
 from deploy.local.layout import Layout
 from deploy.local.secrets_file import load_secrets
 from deploy.local.terminal import DevError
@@ -61,7 +61,7 @@ def order(number: int, dice: random.Random) -> Message:
     body = {"order": number, "customer": f"customer-{dice.randrange(1, 900)}", "currency": "USD", "items": items}
     body["total"] = f"{dice.randrange(500, 40_000) / 100:.2f}"
     tag = dice.choices(TAGS, TAG_WEIGHTS)[0]
-    return Message(TOPIC, json.dumps(body).encode(), tags=tag, keys=[f"order-{number}"])
+    return Message(LOAD_TOPIC, json.dumps(body).encode(), tags=tag, keys=[f"order-{number}"])
 
 
 class SlowReader:
@@ -87,7 +87,7 @@ def run(cluster: DemoCluster, stopping: threading.Event) -> None:
         made = PushConsumer(
             cluster.namesrv_addr, group, credentials=credentials, consume_threads=threads, drain_timeout_ms=1000
         )
-        made.subscribe(TOPIC, handler=handler)
+        made.subscribe(LOAD_TOPIC, handler=handler)
         return made
 
     with (
@@ -116,7 +116,7 @@ def main(arguments: list[str]) -> int:
             console = Console(url, load_secrets(Layout.from_environment().secrets_file)["demo"])
             console.enter()
             cluster = describe_cluster(console)
-            print(f"Sending {MESSAGES_PER_S:g} messages/s to {TOPIC} at {cluster.namesrv_addr}.", flush=True)
+            print(f"Sending {MESSAGES_PER_S:g} messages/s to {LOAD_TOPIC} at {cluster.namesrv_addr}.", flush=True)
             run(cluster, stopping)
         except (DevError, HighwaterError, httpx.TransportError) as exc:
             print(f"{exc}\nNext try in {RETRY_S:g} s.", flush=True)

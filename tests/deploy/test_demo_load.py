@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from deploy.local.demo import TOPIC
 from deploy.local.demo_load import BEHIND_S_MAX, CAUGHT_UP_S, FAST, MESSAGES_PER_S, SLOW, SlowReader, order, rate_at
 
 
@@ -52,3 +53,7 @@ def test_an_order_is_json_with_a_key_and_a_tag() -> None:
     body = json.loads(message.body)
     assert (body["order"], message.keys, message.tags) == (17, ("order-17",), "paid")
     assert 100 < len(message.body) < 1000
+
+
+def test_the_load_leaves_the_topic_of_first_programs_alone() -> None:
+    assert order(17, random.Random(1)).topic != TOPIC

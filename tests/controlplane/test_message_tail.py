@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.common.errors import InvalidInput
-from controlplane.topics import tail
+from controlplane.topics import looks, tail
 from controlplane.topics.models import MaskingRule, Topic, TopicState
 from controlplane.topics.tail_cursor import cursor_of, places_of_cursor
 from highwater import MessageQueue, QueueStats, ReceivedMessage, TopicStats
@@ -179,6 +179,15 @@ def test_who_looks_too_often_hears_when_to_look_again(
     assert refused[0].json()["code"] == "too_often"
     assert int(refused[0].headers["Retry-After"]) > 0
     assert Json(world.bob).get(address).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["messages/", "messages/search/?key=order-7"])
+def test_stored_messages_are_looked_at_a_bounded_number_of_times(
+    world: World, brokers: Brokers, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(looks, "LOOKS_OF_ONE", 0)
+    answer = Json(world.alice).get(f"{world.cluster.path}topics/payments/{path}")
+    assert (answer.status_code, answer.json()["code"]) == (429, "too_often")
 
 
 def test_all_of_a_tenant_together_are_bounded(world: World, brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:

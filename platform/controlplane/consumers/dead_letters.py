@@ -19,6 +19,7 @@ from controlplane.tenants.rules import actor_require
 from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, ShownBody
 from controlplane.topics.browse import newest_messages
 from controlplane.topics.gateway import browsed_message
+from controlplane.topics.looks import look_require
 from controlplane.topics.masking import Sight
 from controlplane.topics.masking_rules import sight_of
 from highwater import Admin, MessageQueue, NoRouteError, ReceivedMessage
@@ -82,8 +83,9 @@ def dead_letters(
     limit_max: int = BROWSE_MAX,
     decodes: bool = True,
 ) -> DeadLetters:
-    """Return the group's newest dead letters. Raises NotAllowed, Conflict, BrokerRefused, BrokerUnreachable."""
+    """Return the group's newest dead letters. Raises NotAllowed, TooOften, Conflict, BrokerRefused, BrokerUnreachable."""
     actor_require(actor, "message.browse", cluster.tenant)
+    look_require(actor, cluster.tenant)
     sight = sight_of(actor, cluster, decodes=decodes)
     with cluster_admin(cluster) as admin:
         queues = dead_letter_queues(admin, group)

@@ -17,6 +17,7 @@ from controlplane.failover.models import ReplicaSample
 from controlplane.insight.live import group_is_system
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.gateway import BrowsedMessage, browsed_message, calendar_moment, is_findable, masks_of
+from controlplane.topics.looks import look_require
 from controlplane.topics.masking import Sight
 from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.search import Sought
@@ -97,6 +98,7 @@ def message_whereabouts(
         Sought(text).check()
     except InvalidInput as error:
         raise InvalidInput.for_field("q", error.errors[0].message, error.errors[0].code) from None
+    look_require(actor, cluster.tenant)
     sight = sight_of(actor, cluster)
     replicas = list(
         Replica.objects.filter(group__cluster=cluster, port__isnull=False).select_related("group", "sample")

@@ -26,6 +26,7 @@ from controlplane.topics.bodies import (
     body_withheld,
 )
 from controlplane.topics.browse import first_messages, newest_messages
+from controlplane.topics.looks import look_require
 from controlplane.topics.masking import MASK, Masks, Sight
 from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.models import Topic
@@ -196,10 +197,11 @@ def messages_browse(
 
     A body that is not of the wanted form is shown as AUTO shows it.
 
-    Reading moves no consumer's offset, takes at most 5 s and 32 MiB. Raises NotAllowed, Conflict, BrokerRefused,
+    Reading moves no consumer's offset, takes at most 5 s and 32 MiB. Raises NotAllowed, TooOften, Conflict, BrokerRefused,
     BrokerUnreachable.
     """
     actor_require(actor, "message.browse", topic.cluster.tenant)
+    look_require(actor, topic.cluster.tenant)
     sight = sight_of(actor, topic.cluster)
     with cluster_admin(topic.cluster) as admin:
         deadline = time.monotonic() + _BROWSE_SECONDS_MAX

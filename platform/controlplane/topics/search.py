@@ -9,6 +9,7 @@ from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import say, say_as
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.gateway import BrowsedMessage, browsed_message, is_findable
+from controlplane.topics.looks import look_require
 from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.models import Topic
 from highwater import Admin, BrokerError, NotFoundError, QueryResult, ReceivedMessage, TopicStats
@@ -57,10 +58,11 @@ def messages_search(
 ) -> FoundMessages:
     """Return the newest messages with this key or id, at most `limit` (<= 64). Reading moves no consumer's offset.
 
-    Raises NotAllowed, InvalidInput, Conflict, BrokerRefused, BrokerUnreachable.
+    Raises NotAllowed, InvalidInput, TooOften, Conflict, BrokerRefused, BrokerUnreachable.
     """
     actor_require(actor, "message.browse", topic.cluster.tenant)
     sought.check()
+    look_require(actor, topic.cluster.tenant)
     begin_ms = 0 if sought.since is None else int(sought.since.timestamp() * 1000)
     end_ms = _END_OF_TIME_MS if sought.until is None else int(sought.until.timestamp() * 1000)
     limit = max(1, min(limit, SEARCH_LIMIT_MAX))

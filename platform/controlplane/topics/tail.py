@@ -6,27 +6,20 @@ counted. Looks are bounded for each person or token and for each tenant, so that
 
 import time
 from dataclasses import dataclass
-from hashlib import sha256
 
-from django.core.cache import cache
-from redis.exceptions import RedisError
-
-from controlplane.accounts.actors import Actor, actor_label
+from controlplane.accounts.actors import Actor
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import TooOften
-from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
-from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.bodies import Masking
 from controlplane.topics.browse import newest_messages
 from controlplane.topics.gateway import BrowsedMessage, ReadMessage
+from controlplane.topics.looks import looks_too_often
 from controlplane.topics.masking_rules import sight_of
 from controlplane.topics.models import Topic
 from controlplane.topics.tail_cursor import Places, cursor_of, places_of_cursor
 from highwater import MessageQueue
-
-_log = get_logger("controlplane.tail")
 
 LIMIT_MAX = 100
 FILTER_MAX_CHARACTERS = 255
@@ -91,7 +84,12 @@ def messages_tail(
     tenant = topic.cluster.tenant
     actor_require(actor, "message.browse", tenant)
     seen = places_of_cursor(cursor) if cursor else None
-    _count_look(actor, tenant)
+    if looks_too_often("tail", actor, tenant, of_one=LOOKS_OF_ONE, of_tenant=LOOKS_OF_TENANT, window_s=_WINDOW_S):
+        raise TooOften(
+            say("Messages of this tenant are followed by too many pages or programs at the moment."),
+            hint=say("Close some of them, or look each 2 seconds at most."),
+            retry_after_s=_WINDOW_S,
+        )
     sight = sight_of(actor, topic.cluster)
     with cluster_admin(topic.cluster) as admin:
         stats = admin.topic_stats(topic.name).queues
@@ -123,24 +121,3 @@ def _begin(seen: Places, queue: MessageQueue, low: int, high: int) -> int:
     """Where a queue goes on. One that is new is followed from its begin; one that was made again, from its new begin."""
     begin = seen.get((queue.broker_name, queue.queue_id), low)
     return max(low, begin) if begin <= high else low
-
-
-def _count_look(actor: Actor, tenant: Tenant) -> None:
-    """Raise TooOften when this actor, or all of the tenant together, look more often than pages do."""
-    window = int(time.time() // _WINDOW_S)
-    for key, most in (
-        (f"tail:{tenant.pk}:{sha256(actor_label(actor).encode()).hexdigest()}:{window}", LOOKS_OF_ONE),
-        (f"tail:{tenant.pk}:{window}", LOOKS_OF_TENANT),
-    ):
-        try:
-            cache.add(key, 0, timeout=2 * _WINDOW_S)
-            looks = cache.incr(key)
-        except (RedisError, ValueError) as error:  # ValueError: the key has gone in between
-            _log.warning("looks at tails are not counted", error=str(error))
-            return
-        if looks > most:
-            raise TooOften(
-                say("Messages of this tenant are followed by too many pages or programs at the moment."),
-                hint=say("Close some of them, or look each 2 seconds at most."),
-                retry_after_s=_WINDOW_S,
-            )

@@ -147,6 +147,14 @@ def test_groups_are_late_stuck_or_about_to_lose_messages(world: World) -> None:
     assert found["loss_ahead billing on payments"] == pytest.approx(3)
 
 
+def test_a_group_without_consumers_is_not_called_stuck_as_well(world: World) -> None:
+    now = timezone.now()
+    window(world.cluster, now, lag_ms_last=1_200_000, stuck=True)
+    figures(world.cluster, now, groups_away=["billing"])
+    found = known(world.cluster, now)
+    assert (found["no_consumers billing"], found["group_stuck billing on payments"]) == (1.0, 0.0)
+
+
 def test_a_group_that_is_not_late_is_no_fact_until_an_alert_wants_to_know(world: World) -> None:
     now = timezone.now()
     late = window(world.cluster, now, lag_ms_last=3_600_000)

@@ -7,6 +7,7 @@ have written down.
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -39,9 +40,21 @@ def facts_now(now: datetime, open_alerts: Collection[OpenAlert]) -> Iterator[Fac
     clusters = {row.pk: row for row in Cluster.objects.filter(state=ClusterState.RUNNING)}
     yield from _daemons(now)
     yield from _groups(clusters, now)
-    yield from _figures(clusters, now, open_alerts)
+    away: set[tuple[uuid.UUID, str]] = set()
+    for fact in _figures(clusters, now, open_alerts):
+        if fact.key.kind == "no_consumers" and fact.value:
+            away.add((fact.key.cluster_id, fact.key.subject))
+        yield fact
     yield from _certificates(clusters, now)
-    yield from _lag(now, open_alerts)
+    for fact in _lag(now, open_alerts):
+        yield _not_stuck_for_being_away(fact, away)
+
+
+def _not_stuck_for_being_away(fact: Fact, away: Collection[tuple[uuid.UUID, str]]) -> Fact:
+    """A group without consumers has an alert that says so; that it consumes nothing then is no second trouble."""
+    group = fact.key.subject.partition(" on ")[0]
+    is_away = fact.key.kind == "group_stuck" and (fact.key.cluster_id, group) in away
+    return replace(fact, value=0.0) if is_away else fact
 
 
 def groups_gone(open_alerts: Iterable[OpenAlert]) -> set[Key]:

@@ -100,7 +100,9 @@ _ALL = (
     Kind(
         "group_stuck",
         say("A consumer group is stuck"),
-        say("A consumer group has a backlog in a topic and consumes nothing: its consumers are away, or hang."),
+        say(
+            "A consumer group has a backlog in a topic and consumes nothing, though it has consumers: they hang, or fail."
+        ),
         Severity.WARNING,
         duration_s=300,
         every_subject_is_known=False,

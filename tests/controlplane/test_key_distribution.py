@@ -19,7 +19,7 @@ from controlplane.clusters.credential_services import (
     credential_rotate,
     credentials_in_force,
 )
-from controlplane.clusters.models import Cluster, Credential, CredentialRole, CredentialState
+from controlplane.clusters.models import Cluster, ClusterState, Credential, CredentialRole, CredentialState
 from controlplane.common.errors import BrokerUnreachable, Conflict, NotAllowed
 from controlplane.common.models import AuditEvent
 from controlplane.provisioning import accounts
@@ -66,6 +66,18 @@ def test_a_key_that_reads_is_revealed_to_no_one_from_whom_masking_hides(
         credential_reveal(actor=world.bob, credential=reading)
     assert credential_reveal(actor=world.bob, credential=sending.credential) == sending.secret_key
     assert credential_reveal(actor=world.alice, credential=reading)
+
+
+def test_a_leaked_key_of_a_suspended_cluster_is_deleted_before_a_daemon_starts_with_it(
+    world: World, driver: DriverTwin
+) -> None:
+    Cluster.objects.filter(pk=world.cluster.pk).update(state=ClusterState.SUSPENDED)
+    world.cluster.refresh_from_db()
+    credential = world.cluster.credentials.get(is_control=False)
+    credential_delete(actor=world.alice, credential=credential)
+    texts = [text for daemon in cluster_daemons(world.cluster, driver) for text in daemon.files.values()]
+    assert not any(credential.access_key in text for text in texts)
+    assert Credential.objects.get(pk=credential.pk).state == CredentialState.DELETING
 
 
 def test_a_deletion_names_the_daemon_that_may_still_let_the_key_in(

@@ -285,7 +285,10 @@ class CredentialDetailApi(ClusterApi):
 
     @extend_schema(operation_id="credential_delete", responses={204: None})
     def delete(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
-        """Delete the credential from every broker and name server; 503 names those that have not confirmed it."""
+        """Delete the credential from every broker and name server; 503 names those that have not confirmed it.
+
+        A suspended cluster's daemons start without it.
+        """
         credential_delete(actor=self.actor, credential=credential_get(self.cluster, access_key))
         return Response(status=204)
 

@@ -228,16 +228,21 @@ def _one_more_check(cluster: Cluster) -> None:
 
 
 def credential_delete(*, actor: Actor, credential: Credential) -> None:
-    """Delete the account on every daemon, then the row.
+    """Delete the account on every daemon, then the row. Of a cluster that is suspended no daemon runs: they start without it, and
+    the row goes then.
 
     Raises BrokerUnreachable that names the daemons which have not confirmed it: they may still let the key in. The
     credential stays as `deleting`, and goes as soon as they do; asking again is safe.
     """
     actor_require(actor, "credential.delete", credential.cluster.tenant)
     factor_require(actor, "credential.delete", credential.cluster.tenant)
-    require_running(credential.cluster)
+    is_at_rest = credential.cluster.state in _WITHOUT_DAEMONS
+    if not is_at_rest:
+        require_running(credential.cluster)
     with transaction.atomic():
         _mark_deleting(actor, credential)
+    if is_at_rest:
+        return
     missing = accounts_distribute(credential.cluster).missing
     if missing:
         raise BrokerUnreachable(

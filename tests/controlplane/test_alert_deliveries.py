@@ -307,13 +307,13 @@ def test_a_threshold_that_was_reached_long_ago_is_no_news(world: World) -> None:
 
 def test_a_webhooks_secret_and_address_are_shown_once_and_never(world: World, api: Callable[..., Json]) -> None:
     client = api(world.alice)
-    body = {"kind": "webhook", "name": "pager", "address": "https://example.com/secret-path"}
+    body = {"kind": "webhook", "name": "pager", "address": "https://example.com:8443/secret-path"}
     made = client.call("POST", f"{ACME}alert-channels/", body).json()
     assert len(made["secret"]) == 40
     listed = client.call("GET", f"{ACME}alert-channels/").content.decode()
     assert made["secret"] not in listed
     assert "secret-path" not in listed
-    assert "https://example.com/…" in listed
+    assert "https://example.com:8443/…" in listed
     stored = AlertChannel.objects.get(name="pager")
     assert b"secret-path" not in bytes(stored.address_encrypted)
 

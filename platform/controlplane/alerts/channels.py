@@ -56,14 +56,14 @@ def channel_get(tenant: Tenant, channel_id: uuid.UUID) -> AlertChannel:
 
 
 def address_shown(channel: AlertChannel) -> str:
-    """Return the host of the address: the rest may be a secret."""
+    """Return the host and port of the address: the rest may be a secret."""
     if not channel.address_encrypted:
         return ""
     try:
         parts = urlsplit(secret_decrypt(channel.address_encrypted))
     except SecretUnreadable:  # the page is shown nevertheless, so that the channel can be deleted
         return say("unreadable: it was encrypted under another SECRET_KEY")
-    return f"{parts.scheme}://{parts.hostname}/…"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
 
 
 def channel_create(

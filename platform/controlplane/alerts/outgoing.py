@@ -77,7 +77,9 @@ def url_problem(url: str, allowed: Sequence[Network] = ()) -> str:
         literal = ipaddress.ip_address(parts.hostname)
     except ValueError:
         return ""
-    return "" if may_connect(literal, allowed) else say("This address is not on the public internet.")
+    if may_connect(literal, allowed):
+        return ""
+    return say("This address is not on the public internet. An operator of the platform can allow its network.")
 
 
 def may_connect(address: Address, allowed: Sequence[Network] = ()) -> bool:

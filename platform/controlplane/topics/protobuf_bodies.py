@@ -225,7 +225,7 @@ def _files_of(descriptor_set: bytes) -> list[FileDescriptorProto]:
         files = FileDescriptorSet.FromString(descriptor_set).file
     except DecodeError as error:
         raise NotASchema(
-            say("This is no descriptor set. `protoc --include_imports --descriptor_set_out=FILE` writes one.")
+            say("This is no descriptor set. It is what protoc writes with --include_imports --descriptor_set_out=FILE.")
         ) from error
     for file in files:
         _check_texts(file.name, file.package, *file.dependency)

@@ -45,7 +45,7 @@ def place_in_log(physical_offset: int) -> tuple[str, int]:
     return f"{ROOT}/commitlog/{physical_offset - position:020d}", position
 
 
-def _is_there(record: bytes, physical_offset: int, read: Callable[[str, int, int], bytes]) -> bool:
+def is_there(record: bytes, physical_offset: int, read: Callable[[str, int, int], bytes]) -> bool:
     path, begin = place_in_log(physical_offset)
     return read(path, begin, begin + len(record)) == record
 
@@ -138,12 +138,12 @@ class Machine:
         return self._has(copy, self.disk.on_platter)
 
     def _has(self, copy: Copy, read: Callable[[str, int, int], bytes]) -> bool:
-        return _is_there(self.contents[copy.epoch, copy.physical_offset], copy.physical_offset, read)
+        return is_there(self.contents[copy.epoch, copy.physical_offset], copy.physical_offset, read)
 
     def holds_bytes(self, physical_offset: int, record: bytes) -> bool:
         """The same of any record."""
         read = self.disk.on_platter if self.settings.durable_counts else self.disk.page_cache
-        return _is_there(record, physical_offset, read)
+        return is_there(record, physical_offset, read)
 
     @property
     def rot(self) -> Rot | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from brokerd.replica.voters import Members
-from tests.sim.broker_process import BrokerProcess
+from tests.sim.broker_process import BLANK_MAGIC, BrokerProcess
 from tests.sim.changing_process import ChangingProcess
-from tests.sim.machine import Machine
+from tests.sim.machine import Machine, is_there, place_in_log
 from tests.sim.quorum_process import QuorumProcess
 from tests.sim.sim_disk import COMMIT_LOG
+from tests.sim.sim_environment import FILE_BYTES
 
 
 class QuorumMachine(Machine):
@@ -23,8 +25,9 @@ class QuorumMachine(Machine):
         self.members: Members = self.settings.members  # as its log had them when it was looked at last
         self.joined = False
         self.blank = False  # its disk was replaced, and the group has not adopted the new one since
-        # A sync of its log failed, or a spoiled record was truncated with all after it, and it has not caught up since: its
-        # vote alone makes no majority (voters.py).
+        # A sync of its log failed, or a spoiled record was truncated with all after it, or a power cut left of what was not
+        # synced a later record whole and an earlier one not, and it has not caught up since: its vote alone makes no majority
+        # (voters.py).
         self.in_doubt = False
         self._lost_to_rot = False  # its log is uncertain for the second of these reasons
         self._failed_in_run = 0
@@ -40,6 +43,33 @@ class QuorumMachine(Machine):
             # What was to fail the sync of a vote is over with its process: it is no failed sync of the log.
             self.disk.failing, self.disk.fail_syncs = COMMIT_LOG, 0
         super().start()
+
+    def power_cut(self) -> None:
+        written = list(self._unsynced_records())
+        super().power_cut()
+        left = [is_there(record, begin, self.disk.page_cache) for begin, record in written]
+        if left != sorted(left, reverse=True):
+            # Recovery truncates them from the first that is not whole on, and can't know that none had been synced.
+            self.loop.note(f"{self.name} has lost unsynced records in front of others")
+            self.in_doubt, self._failed_in_run = True, 0
+
+    def _unsynced_records(self) -> Iterator[tuple[int, bytes]]:
+        """Records of its log that a power cut may take, as they are in the page cache, each with where it begins."""
+        begin = self._left[2] if self._left is not None else 0
+        if self.process is not None:
+            begin = self.process.store.durable_offset
+        while True:
+            path, position = place_in_log(begin)
+            data = self.disk.page_cache(path, position, FILE_BYTES)
+            size = int.from_bytes(data[:4], "big")
+            if data[4:8] == BLANK_MAGIC:
+                yield begin, data[:8]
+                begin += FILE_BYTES - position
+            elif 0 < size <= len(data):
+                yield begin, data[:size]
+                begin += size
+            else:
+                return
 
     def rot_truncated(self) -> None:
         # What was truncated may have been acknowledged. The process that did it may fetch it again, and then holds all.

@@ -135,7 +135,9 @@ class QuorumProcess(ElectingProcess):
         history.reported_epoch(self.name, replica.epoch)
         machine.members = replica.members
         machine.joined = replica.saved.joined
-        machine.blank &= not machine.joined or replica.disk_is_new
+        # By the log that it has, which must name its disk: one that a power cut has emptied names none, and says so of no other.
+        names_disk = dict(replica.members.incarnations).get(replica.settings.replica_id) == replica.saved.incarnation
+        machine.blank &= not (machine.joined and names_disk) or replica.disk_is_new
         if not replica.saved.log_may_be_incomplete and not self.store.doubts:
             machine.holds_all()
         if machine.spoiled_at is not None and machine.spoiled_at <= self.store.end_offset < self._matched:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 
 from tests.sim.history import Copy
-from tests.sim.machine import place_in_log
+from tests.sim.machine import is_there, place_in_log
+from tests.sim.memory_disk import BLOCK_BYTES
+from tests.sim.quorum_world import QuorumWorld
 from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_environment import FILE_BYTES
 from tests.sim.world import World
 
 RECORD = b"a record that its leader appended"
@@ -29,3 +32,26 @@ def test_what_was_put_right_and_not_synced_is_spoiled_again_by_a_power_cut() -> 
     assert machine.may_rot
     machine.disk = SimDisk.of(machine.disk.after_losing_all_unsynced(), machine.disk)
     assert machine.rot is not None
+
+
+def test_a_power_cut_that_leaves_a_later_record_whole_and_an_earlier_one_not_leaves_a_log_in_doubt() -> None:
+    """Recovery truncates both, and can't know that neither counted: the replica has no full vote then."""
+    found = set()
+    for seed in range(40):
+        machine = QuorumWorld("sync", seed).machines[0]
+        path, _ = place_in_log(0)
+        machine.disk.make_directory(os.path.dirname(path))
+        fd = machine.disk.open(path, os.O_RDWR | os.O_CREAT)
+        machine.disk.pwrite(fd, bytes(FILE_BYTES), 0)  # as long as a CommitLog file is from its beginning
+        machine.disk.fsync(fd)
+        machine.disk.sync_directory(os.path.dirname(path))
+        records = [len(body).to_bytes(4, "big") + body[4:] for body in (b"1" * BLOCK_BYTES, b"2" * BLOCK_BYTES)]
+        for number, record in enumerate(records):
+            machine.disk.pwrite(fd, record, number * BLOCK_BYTES)
+        machine.power_cut()
+        first, second = (
+            is_there(record, at, machine.disk.page_cache) for record, at in zip(records, (0, BLOCK_BYTES), strict=True)
+        )
+        assert machine.in_doubt is (second and not first), seed
+        found.add((first, second))
+    assert {(False, True), (True, False)} <= found

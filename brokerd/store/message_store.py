@@ -91,6 +91,7 @@ class MessageStore:
         self._share_passed = False  # diskSpaceWarningLevelRatio was, at the last look
         self._did_not_fit = False  # something lately, and there has not been room for more since
         self._damaged_from: int | None = None
+        self._queues_durable_until = 0  # recovery finds the ConsumeQueues' entries for what lies below without the log
         self.damage_seen: int | None = None  # near which a reader met no whole record; not looked at closer yet
         self._next_space_check_ms = 0
 
@@ -135,6 +136,9 @@ class MessageStore:
         self._reader.trusted_from = report.end_offset if report.damage else report.scanned_from
         self._reader.damaged = bool(report.damage)
         self._damaged_from = report.damage[0].begin_offset if report.damage else None
+        self._queues_durable_until = (
+            report.scanned_from
+        )  # in front of it they were taken as they are; a full disk must get room
         self._reader.record_crc_from = self._checkpoint.record_crc_from
         report.anomalies.extend(self.index.load(report, clean))
         if report.damage:
@@ -418,6 +422,7 @@ class MessageStore:
         except OSError:
             self._queues.written_again(written)
             raise
+        self._queues_durable_until = written.dispatch_offset
 
     def flush_consume_queues(self) -> None:
         """write_consume_queues() and sync_consume_queues() in one."""
@@ -735,7 +740,8 @@ class MessageStore:
         used_ratio = self.used_ratio()
         if self._status.refusal is not None:
             return RetentionReport(min_offset=self._log.min_offset, used_ratio=used_ratio)
-        files = expirable_files(self._config, self._log, self._reader, self.confirm_offset, keep_from_offset)
+        may_go_below = min(self._log.durable_offset, self._queues_durable_until, self.confirm_offset)
+        files = expirable_files(self._config, self._log, self._reader, may_go_below, keep_from_offset)
         expired = expired_files(self._config, files, now_ms, used_ratio)
         for _ in expired:
             self._log.delete_first_file()

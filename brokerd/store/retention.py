@@ -20,17 +20,19 @@ class LogFile:
 
 
 def expirable_files(
-    config: StoreConfig, log: CommitLog, reader: MessageReader, confirm_offset: int, keep_from_offset: int | None
+    config: StoreConfig, log: CommitLog, reader: MessageReader, may_go_below: int, keep_from_offset: int | None
 ) -> list[LogFile]:
     """The oldest files that may be looked at for deletion, deleteFileBatchMax at most.
 
-    None that reaches into [keep_from_offset, ...), however old it is, nor one that is not confirmed to its end: a leader must be
-    able to give its followers all that becomes confirmed while it leads.
+    None that reaches into [keep_from_offset, ...), however old it is, nor into [may_go_below, ...). That is where the log is
+    synced to; where the ConsumeQueues' entries are, for a queue whose last message is deleted before its entry is written gives
+    that offset to another message; and confirmOffset, for a leader must be able to give its followers all that becomes confirmed
+    while it leads.
     """
     files = []
     for base in log.bases[: config.delete_file_batch_max]:
         end = base + log.file_bytes
-        if end >= log.durable_offset or end > confirm_offset:  # also the active file, and one whose end is not synced
+        if end > may_go_below or base == log.bases[-1]:  # the active file stays, be it full and synced
             break
         if keep_from_offset is not None and end > keep_from_offset:
             break

@@ -20,6 +20,7 @@ DAYS_4_MS = 4 * 24 * 3_600_000
 
 def expire(member: Member, needed_from: int | None = None) -> None:
     """Retention runs as in a broker, with a clock four days ahead and a disk so full that the hour does not matter."""
+    member.store.flush_consume_queues()
     member.disk.used_ratio = 0.8
     now_ms = ManualClock().time_ms + DAYS_4_MS
     broker = SimpleNamespace(

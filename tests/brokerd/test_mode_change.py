@@ -444,6 +444,7 @@ def test_a_new_disk_learns_the_mode_whose_record_retention_has_deleted() -> None
     while leader.store.end_offset < 2 * FILE_BYTES:
         leader.append(b"." * 400)
     leader.flush()
+    leader.store.flush_consume_queues()
     assert leader.replica.modes.without_record() is None  # the log says it
     leader.store.confirm_offset = None
     leader.disk.used_ratio = 0.8  # whatever the hour

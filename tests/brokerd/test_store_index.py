@@ -320,7 +320,7 @@ def test_retention_deletes_index_files_with_their_log() -> None:
     disk.used_ratio = 0.8
     clock.time_ms += 100 * 3_600_000
     send(store, b"today", "new")
-    store.flush()
+    store.flush_consume_queues()
     report = store.delete_expired(clock.time_ms)
     assert report.deleted_commit_log_files
     assert len(disk.listdir(INDEX)) < files
@@ -342,7 +342,7 @@ def test_an_index_that_retention_has_overtaken_goes_on_where_the_log_begins() ->
     disk.used_ratio = 0.8
     clock.time_ms += 100 * 3_600_000
     send(store, b"today", "new")
-    store.flush()
+    store.flush_consume_queues()
     assert store.delete_expired(clock.time_ms).deleted_commit_log_files
     assert store.min_physical_offset > store.index.indexed_until
     index_all(store)

@@ -180,7 +180,30 @@ def test_tombstones_are_forgotten_when_their_records_are_gone() -> None:
     store.append([message(bytes(1000), topic="other") for _ in range(10)])
     clock.time_ms += 96 * HOUR_MS
     store.append([message(bytes(1000), topic="other") for _ in range(10)])
-    store.flush()
+    store.flush_consume_queues()
     store.delete_expired(clock.time_ms)
     assert json.loads(disk.content()[f"{ROOT}/topicTombstones.json"]) == {}
     assert store.topics() == {"other": [0]}
+
+
+def test_a_queue_keeps_its_number_when_its_last_message_is_old_soon_after_it_came() -> None:
+    """Its entry was in the broker's memory only; a restarted leader would give that number to another message."""
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    store.append([message(bytes(1000), topic="rare")])
+    store.append([message(bytes(1000), topic="other") for _ in range(10)])
+    store.flush()
+    clock.time_ms += 96 * HOUR_MS
+    store.append([message(bytes(1000), topic="other") for _ in range(5)])
+    store.flush()
+    for _ in range(10):
+        store.delete_expired(clock.time_ms)
+    store = open_store(disk.after_kill(), clock)
+    assert store.append([message(b"next", topic="rare")])[0].queue_offset == 1
+
+
+def test_a_full_disk_gets_room_after_a_restart_though_nothing_more_can_be_written() -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    store = open_store(disk.after_kill(), clock)
+    assert store.delete_expired(clock.time_ms).deleted_commit_log_files

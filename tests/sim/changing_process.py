@@ -62,7 +62,7 @@ class ChangingProcess(ElectingProcess):
     def observe(self) -> None:
         replica, machine = self.replica, self.machine
         machine.members, machine.joined = replica.members, replica.saved.joined
-        machine.blank &= not machine.joined
+        machine.blank &= not (machine.joined if replica.elections is None else self.is_adopted)
         if self.begins_to_lead():
             records = self.log_records(self.store.min_physical_offset, self.history.committed_end)
             self.history.begins_to_lead(self.name, replica.epoch, records)

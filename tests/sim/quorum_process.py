@@ -107,6 +107,13 @@ class ElectingProcess(BrokerProcess):
                 f"{self.name} leads in epoch {replica.epoch}, and no majority has pulled for {limit_s} s: {silent_s}"
             )
 
+    @property
+    def is_adopted(self) -> bool:
+        """Whether the group counts its disk, by the log that it has: one that a power cut has emptied names no disk."""
+        replica = self.replica
+        named = dict(replica.members.incarnations).get(replica.settings.replica_id)
+        return replica.saved.joined and named == replica.saved.incarnation and not replica.disk_is_new
+
     def log_records(self, begin: int, end: int) -> Iterator[Record]:
         """The log's records between two offsets, with their epochs."""
         epochs = self.replica.epochs
@@ -135,9 +142,7 @@ class QuorumProcess(ElectingProcess):
         history.reported_epoch(self.name, replica.epoch)
         machine.members = replica.members
         machine.joined = replica.saved.joined
-        # By the log that it has, which must name its disk: one that a power cut has emptied names none, and says so of no other.
-        names_disk = dict(replica.members.incarnations).get(replica.settings.replica_id) == replica.saved.incarnation
-        machine.blank &= not (machine.joined and names_disk) or replica.disk_is_new
+        machine.blank &= not self.is_adopted
         if not replica.saved.log_may_be_incomplete and not self.store.doubts:
             machine.holds_all()
         if machine.spoiled_at is not None and machine.spoiled_at <= self.store.end_offset < self._matched:

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.failover.promotion.fencing import decision_after_fence, promises_given
+from controlplane.failover.promotion.fencing import (
+    decision_after_fence,
+    promises_given,
+    said_by_electors,
+    unpromised,
+)
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
 from highwater.promotion import Ballot, Decision, Standing
 from mqwire.bodies import QuorumStatus
@@ -100,6 +105,29 @@ def test_who_led_last_and_elects_alone_needs_no_promise(state: str | None, clean
         may_choose=True,
     )
     assert (found.leader_id, found.cleanness.clean) == (1 if clean else None, clean)
+
+
+def electing(replica_id: int, **changes: object) -> ReplicaView:
+    quorum = QuorumStatus(state="unattached", voters=[0, 1, 2])
+    return slave_view(replica_id, quorum=quorum, promotable=True, **changes)
+
+
+def test_what_one_holds_that_can_win_no_election_counts_as_a_promise_of_one_that_is_not_to_lead() -> None:
+    (one,) = said_by_electors(group([electing(0), slave_view(1), slave_view(2)], 2)).values()
+    assert (one.replica_id, one.held_offset, one.promotable) == (0, 1000, False)
+
+
+@pytest.mark.parametrize("elector", [electing(0, role="master"), electing(0, unreachable_since=NOW)])
+def test_one_that_elects_and_leads_or_is_silent_says_nothing_of_what_the_group_holds(elector: ReplicaView) -> None:
+    assert said_by_electors(group([elector, slave_view(1), slave_view(2)], 2)) == {}
+
+
+@pytest.mark.parametrize(("elector", "stopped"), [(electing(0), ()), (electing(0, unreachable_since=NOW), (0,))])
+def test_who_led_last_and_elects_is_stopped_only_where_it_is_silent(
+    elector: ReplicaView, stopped: tuple[int, ...]
+) -> None:
+    view = group([elector, slave_view(1), slave_view(2)], 2)
+    assert unpromised(view, [1, 2], [1, 2], candidate_id=1, old_master_id=0).silent == stopped
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,16 @@ def promises_given(view: GroupView, said: Iterable[Standing], ballot: Ballot) ->
     return promises_in((_with_samples(one, view) for one in said), ballot)
 
 
+def said_by_electors(view: GroupView) -> dict[int, Standing]:
+    """Return what those that still elect say of their logs, in a group where they can win no election (safety.py).
+
+    They promise nothing, and need not: none of them leads or can, and whoever could send them more has promised or was stopped. So
+    what they hold is final, and counts as a promise does. None of them can be promoted.
+    """
+    standings = [standing_of(replica) for replica in view.replicas if replica.quorum is not None and not replica.leads]
+    return {one.replica_id: replace(one, promotable=False) for one in standings if one is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Unpromised:
     """Who may lead and has not promised: those that answered, and those that did not, which are to be stopped."""
@@ -42,10 +52,11 @@ def unpromised(
     old_master_id: int | None,
 ) -> Unpromised:
     """Return who else may lead although it was fenced. `old_master_id` led last when this was asked for."""
+    electors = said_by_electors(view)
     doubtful = [
         replica.replica_id
         for replica in view.replicas
-        if replica.replica_id not in promises and replica.replica_id != candidate_id
+        if replica.replica_id not in {*promises, *electors, candidate_id}
         if _may_lead(replica, candidate_id, old_master_id)
     ]
     return Unpromised(

@@ -20,6 +20,7 @@ from controlplane.failover.promotion.fencing import (
     promised_ids,
     promises_given,
     replicas_to_fence,
+    said_by_electors,
     unpromised,
 )
 from controlplane.failover.promotion.safety import promotion_refusal
@@ -355,7 +356,7 @@ def _fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> 
     decision = decision_after_fence(
         after,
         view,
-        promises,
+        {**said_by_electors(after), **promises},
         candidate_id=promotion.candidate_id,
         begun_at=promotion.begun_at,
         may_lose=promotion.may_lose,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controlplane.failover.drill.measurement import Outage, Probe, ProbeResult, measure, outage_of
 from controlplane.failover.models import DrillVerdict
 
@@ -37,6 +39,21 @@ def test_writes_that_have_too_few_copies_end_the_outage_and_are_no_loss() -> Non
     found = measure(probes(OK, OK, NONE, STORED, STORED), 60, found={0, 1})
     assert (found.outage, found.acknowledged, found.missing) == (Outage(55, 155), 2, 0)
     assert found.verdict == DrillVerdict.PASSED
+
+
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [
+        ([OK, OK], ""),
+        ([STORED, STORED, OK], "For the first 0.10 s they were answered SLAVE_NOT_AVAILABLE"),
+        ([STORED, STORED], "Some were answered SLAVE_NOT_AVAILABLE since"),
+        ([OK, STORED, OK], "Some were answered SLAVE_NOT_AVAILABLE since"),
+    ],
+)
+def test_a_report_says_for_how_long_writes_had_too_few_copies(since: list[ProbeResult], said: str) -> None:
+    because = measure(probes(OK, OK, NONE, *since), 60, found=range(9)).because
+    assert said in because
+    assert bool(said) is ("SLAVE_NOT_AVAILABLE" in because)
 
 
 def test_an_acknowledged_probe_that_is_not_in_the_log_is_a_loss() -> None:

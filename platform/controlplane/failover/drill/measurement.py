@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
-from controlplane.common.sentences import say
+from controlplane.common.sentences import say, say_all
 from controlplane.failover.models import DrillVerdict
 
 # Four probes in a row.
@@ -95,7 +95,26 @@ def measure(
     missing = None if found is None else len(set(acknowledged).difference(found))
     outage = None if fault_ms is None or ended_early else outage_of(probes, fault_ms)
     verdict, because = _verdict(len(acknowledged), missing, outage, ended_early=ended_early)
+    if verdict is DrillVerdict.PASSED and outage is not None:
+        because = say_all(because, _too_few_copies(probes, outage.to_ms))
     return Measurement(len(probes), len(acknowledged), missing, outage, verdict, because)
+
+
+def _too_few_copies(probes: Sequence[Probe], back_ms: int) -> str:
+    """Return for how long writes were accepted again and not acknowledged yet; nothing if all of them were."""
+    since = sorted(
+        (probe.answered_ms, probe.result) for probe in probes if probe.accepted and probe.answered_ms >= back_ms
+    )
+    if all(result is ProbeResult.ACKNOWLEDGED for _, result in since):
+        return ""
+    whole_ms = next((at_ms for at_ms, result in since if result is ProbeResult.ACKNOWLEDGED), None)
+    if since[0][1] is ProbeResult.ACKNOWLEDGED or whole_ms is None:
+        return say("Some were answered SLAVE_NOT_AVAILABLE since: stored, with fewer copies than the cluster promises.")
+    return say(
+        "For the first %(seconds)s s they were answered SLAVE_NOT_AVAILABLE: stored, with fewer copies than the cluster promises,"
+        " until another replica was in sync.",
+        seconds=f"{(whole_ms - back_ms) / 1000:.2f}",
+    )
 
 
 def _verdict(

@@ -117,6 +117,25 @@ def test_what_one_holds_that_can_win_no_election_counts_as_a_promise_of_one_that
     assert (one.replica_id, one.held_offset, one.promotable) == (0, 1000, False)
 
 
+@pytest.mark.parametrize(
+    ("elects", "others", "counts_to"),
+    [
+        (True, [slave_view(1, held_offset=800), slave_view(2, held_offset=900)], 900),
+        (True, [slave_view(1, held_offset=800), slave_view(2, unreachable_since=NOW)], 1000),  # who may hold it all
+        (
+            False,
+            [slave_view(1, held_offset=800), slave_view(2, held_offset=900)],
+            1000,
+        ),  # it led by another mode before
+    ],
+)
+def test_of_who_led_last_and_elects_still_only_what_a_majority_holds_counts(
+    elects: bool, others: list[ReplicaView], counts_to: int
+) -> None:
+    view = replace(group([electing(0), *others], 2), elects=elects)
+    assert said_by_electors(view)[0].held_offset == counts_to
+
+
 @pytest.mark.parametrize("elector", [electing(0, role="master"), electing(0, unreachable_since=NOW)])
 def test_one_that_elects_and_leads_or_is_silent_says_nothing_of_what_the_group_holds(elector: ReplicaView) -> None:
     assert said_by_electors(group([elector, slave_view(1), slave_view(2)], 2)) == {}

@@ -30,9 +30,19 @@ def said_by_electors(view: GroupView) -> dict[int, Standing]:
 
     They promise nothing, and need not: none of them leads or can, and whoever could send them more has promised or was stopped. So
     what they hold is final, and counts as a promise does. None of them can be promoted.
+
+    Where the row still says dledger, who led last and still elects has never acted by another mode: what it holds past a majority's
+    end it has neither acknowledged nor shown, and does not count.
     """
     standings = [standing_of(replica) for replica in view.replicas if replica.quorum is not None and not replica.leads]
-    return {one.replica_id: replace(one, promotable=False) for one in standings if one is not None}
+    said = {one.replica_id: replace(one, promotable=False) for one in standings if one is not None}
+    everyone = [one for replica in view.replicas if (one := standing_of(replica)) is not None]
+    former = None if view.former_master is None else said.get(view.former_master.replica_id)
+    if former is not None and view.elects and len(everyone) == len(view.replicas):
+        majority = sorted(everyone, key=lambda one: one.position)[-(len(everyone) // 2 + 1)]
+        if former.position > majority.position:
+            said[former.replica_id] = replace(former, log_epoch=majority.log_epoch, held_offset=majority.held_offset)
+    return said
 
 
 @dataclass(frozen=True, slots=True)

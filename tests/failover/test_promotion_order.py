@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -31,6 +31,7 @@ class Surroundings:
         self.slaves = {one: slave_view(one, promotable=True) for one in (1, 2)}
         self.requests: list[object] = []
         self.silent: set[int] = set()
+        self.row_epoch = 0
 
     def carry_out(self, request: order.Request) -> object:
         """As the Celery steps and the simulation do."""
@@ -58,7 +59,7 @@ class Surroundings:
     def _view(self) -> GroupView:
         gone = ReplicaView(replica_id=0, sampled_at=NOW, last_seen_at=NOW, unreachable_since=NOW)
         replicas = (gone, *self.slaves.values())
-        return GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas, leader_id=0)
+        return GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas, leader_id=0, epoch=self.row_epoch)
 
     def _fenced(self, replica_ids: tuple[int, ...], epoch: int) -> Mapping[int, Answer]:
         answers = {one: Answer(error="connection refused") for one in replica_ids}
@@ -101,6 +102,18 @@ def test_who_may_lead_unseen_is_stopped_after_the_fence_and_before_anything_is_d
     assert around.kinds() == ["Look", "Fence", "Stop", "NoteSendsStopped", "Look", "Decide"]
     assert order.Stop(0) in around.requests
     assert around.promotion.decided_id == 1
+
+
+@pytest.mark.parametrize(("step", "decided_id"), [(order.promote, 1), (order.fence, 0)])
+def test_no_one_is_asked_to_lead_in_an_epoch_that_another_promotion_has_passed(
+    step: Callable[[order.Promotion], order.Order[None]], decided_id: int
+) -> None:
+    """Be it the candidate or who led last: one that was down then would lead beside the new leader."""
+    around = Surroundings(replace(ASKED_FOR, decided_id=decided_id))
+    around.row_epoch = 7
+    with pytest.raises(StepFailed, match="gone on to a newer epoch"):
+        carried_out(step(around.promotion), around.carry_out)
+    assert "Promote" not in around.kinds()
 
 
 def test_a_fence_that_is_run_again_asks_for_nothing_that_was_decided() -> None:

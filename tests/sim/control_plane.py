@@ -270,6 +270,7 @@ class ControlPlane:
             led_to_offset=row.led_to_offset,
             asked_id=row.asked_id,
             asked_epoch=row.asked_epoch,
+            epoch=row.epoch,
         )
 
     def _note_leading(self, status: ReplicaStatus) -> None:

@@ -43,6 +43,7 @@ def group_view(group: BrokerGroup) -> GroupView:
         led_to_offset=None if leadership is None else leadership.led_to_offset,
         asked_id=None if asked is None else asked.broker_id,
         asked_epoch=None if leadership is None else leadership.asked_epoch,
+        epoch=0 if leadership is None else leadership.epoch,
         replicas=[_replica_view(replica, sample) for replica, sample in samples_of(group)],
         elects=group.cluster.elects_leaders,
         elections_in_doubt=elections_in_doubt(group.cluster),

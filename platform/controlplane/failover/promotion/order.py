@@ -264,6 +264,8 @@ def promote(promotion: Promotion) -> Order[None]:
             or promotion.decided_id is None
             or has_promised_newer(candidate, promotion.ballot.fence)
         ):
+            if promotion.ballot is not None:
+                _require_newest(promotion.ballot, view)  # what was agreed to be lost was of that moment
             promotion = yield Reserve(promotion, view)
             promotion = yield from _decided(promotion, view)
             yield from _give_back_unless_candidate(promotion)
@@ -271,6 +273,7 @@ def promote(promotion: Promotion) -> Order[None]:
             view = yield Look()
             _free_to_lead(promotion, view)
         assert promotion.ballot is not None, "reserved before"
+        _require_newest(promotion.ballot, view)
         in_sync = tuple(promised_ids(view, promotion.ballot.fence))
         answer: Answer = yield Promote(promotion.candidate_id, promotion.ballot, in_sync)
         if answer.status is None:
@@ -307,6 +310,7 @@ def _give_back_unless_candidate(promotion: Promotion) -> Order[None]:
     assert promotion.ballot is not None, "reserved before"
     # Readers wait for these, as for those that followed it before: who is promoted next may be taken for clean by that.
     view: GroupView = yield Look()
+    _require_newest(promotion.ballot, view)
     in_sync = tuple(promised_ids(view, promotion.ballot.fence))
     answer: Answer = yield Promote(former_id, promotion.ballot, in_sync)
     if not answer.came:
@@ -369,6 +373,14 @@ def _require_no_elections(view: GroupView) -> None:
     """Raise StepFailed where an election may be won: no one is promoted or demoted beside it."""
     if (refusal := promotion_refusal(view)) is not None:
         raise StepFailed(refusal, hint=TRY_AGAIN)
+
+
+def _require_newest(ballot: Ballot, view: GroupView) -> None:
+    """Raise StepFailed where another promotion has reserved a newer epoch, or someone has led in one: a replica that was down then
+    knows nothing of it, and would lead in this one.
+    """
+    if view.epoch > ballot.epoch:
+        raise StepFailed(say("The group has gone on to a newer epoch meanwhile."), hint=TRY_AGAIN)
 
 
 def _free_to_lead(promotion: Promotion, view: GroupView) -> ReplicaView:

@@ -93,7 +93,8 @@ class ReplicaView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`.
-    `asked_id` is who was last asked to lead, in `asked_epoch`, whether it answered or not.
+    `asked_id` is who was last asked to lead, in `asked_epoch`, whether it answered or not. `epoch` is the row's: the newest that
+    was reserved or seen led in.
 
     One that `elects` its leader, by its cluster's row, is judged by membership/verdict.py. `elections_in_doubt`: a change of the
     mode into or out of dledger has begun and is not completed, so that any part of the replicas may elect.
@@ -110,6 +111,7 @@ class GroupView:
     led_to_offset: int | None = None
     asked_id: int | None = None
     asked_epoch: int | None = None
+    epoch: int = 0
 
     def replica(self, replica_id: int | None) -> ReplicaView | None:
         """Return the replica of this id."""

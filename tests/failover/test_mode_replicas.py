@@ -155,6 +155,16 @@ def test_replicas_are_forgotten_before_their_disk_is_cleared(
     assert "totalReplicas" not in text
 
 
+def test_a_replicas_folder_goes_when_no_one_writes_to_it_any_more(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accounts and certificates are written for the rows that are there: they would make it again."""
+    found: list[list[int]] = []
+    monkeypatch.setattr(driver, "folder_remove", lambda cluster_id, folder: found.append(ids(trio)))
+    assert run_all(begin(api, world, TRIO, "single"), driver).state == OperationState.COMPLETED
+    assert found == [[0, 2], [0]]
+
+
 def test_whoever_leads_stays_although_another_one_was_to(
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
 ) -> None:

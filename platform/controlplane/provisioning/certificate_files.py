@@ -75,7 +75,7 @@ def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
     leaves one's key beside the other's certificate.
     """
     with transaction.atomic():
-        _lock(cluster)
+        certificates_lock(cluster)
         cluster.refresh_from_db()
         if not cluster.tls_ca or cluster.tls_ca_key_encrypted is None:
             return
@@ -120,7 +120,10 @@ def _renew(cluster: Cluster, driver: Driver, now: datetime) -> bool:
     return True
 
 
-def _lock(cluster: Cluster) -> None:
-    """Until the transaction's end. A lock of its own, not the cluster's row: health and steps write that one meanwhile."""
+def certificates_lock(cluster: Cluster) -> None:
+    """No one else writes certificates of this cluster until the transaction's end.
+
+    A lock of its own, not the cluster's row: health and steps write that one meanwhile.
+    """
     with connection.cursor() as cursor:
         cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"certificates of {cluster.pk}"])

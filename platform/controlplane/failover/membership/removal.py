@@ -11,6 +11,7 @@ from controlplane.clusters.models import BrokerGroup, Cluster, Operation, Replic
 from controlplane.clusters.replica_answer import Answer
 from controlplane.common.sentences import say
 from controlplane.failover.membership.order import Forget, Free, StopForGood
+from controlplane.provisioning.certificate_files import certificates_lock
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.models import PortLease
@@ -67,11 +68,15 @@ def leaving_carried_out(context: StepContext, request: StopForGood | Forget | Fr
                 cluster, rows[by_id].address, group=group, change="forget", replica_id=replica_id
             )
         case Free(group, replica_id):
-            context.driver.folder_remove(cluster.id, f"{group}-{replica_id}")
             with transaction.atomic():
+                # Under these locks others write certificates, and accounts and what the health sampling starts, for the rows
+                # that are there: a folder that they wrote to in this moment would be there again, with its keys.
+                certificates_lock(cluster)
+                Cluster.objects.select_for_update().get(pk=cluster.pk)
                 PortLease.objects.filter(holder=row.pk).delete()
                 BrokerGroup.objects.filter(pk=row.group_id, preferred_leader=replica_id).update(preferred_leader=None)
                 Replica.objects.filter(pk=row.pk).delete()
+                context.driver.folder_remove(cluster.id, f"{group}-{replica_id}")
     return None
 
 

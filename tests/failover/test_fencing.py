@@ -122,6 +122,9 @@ def test_what_one_holds_that_can_win_no_election_counts_as_a_promise_of_one_that
     [
         (True, [slave_view(1, held_offset=800), slave_view(2, held_offset=900)], 900),
         (True, [slave_view(1, held_offset=800), slave_view(2, unreachable_since=NOW)], 1000),  # who may hold it all
+        # whose disk has lost what it may have held
+        (True, [slave_view(1, held_offset=0, disk_is_new=True), slave_view(2, held_offset=900)], 1000),
+        (True, [slave_view(1, held_offset=800, log_may_be_incomplete=True), slave_view(2, held_offset=900)], 1000),
         (
             False,
             [slave_view(1, held_offset=800), slave_view(2, held_offset=900)],

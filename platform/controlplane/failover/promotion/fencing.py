@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, at_risk, promotion_group, standing_of
-from highwater.promotion import Ballot, Decision, Standing, ballot_above, decide, disk_that_counts, promises_in
+from highwater.promotion import (
+    Ballot,
+    Decision,
+    Standing,
+    ballot_above,
+    counting,
+    decide,
+    disk_that_counts,
+    promises_in,
+)
 
 
 def next_ballot(view: GroupView, row_epoch: int) -> Ballot:
@@ -32,11 +41,13 @@ def said_by_electors(view: GroupView) -> dict[int, Standing]:
     what they hold is final, and counts as a promise does. None of them can be promoted.
 
     Where the row still says dledger, who led last and still elects has never acted by another mode: what it holds past a majority's
-    end it has neither acknowledged nor shown, and does not count.
+    end it has neither acknowledged nor shown, and does not count. That end is known only where no one's disk has lost anything: who
+    led last may be the only one left that holds what a majority held.
     """
     standings = [standing_of(replica) for replica in view.replicas if replica.quorum is not None and not replica.leads]
     said = {one.replica_id: replace(one, promotable=False) for one in standings if one is not None}
-    everyone = [one for replica in view.replicas if (one := standing_of(replica)) is not None]
+    answers = {one.replica_id: one for replica in view.replicas if (one := standing_of(replica)) is not None}
+    everyone = list(counting(promotion_group(view), answers).values())
     former = None if view.former_master is None else said.get(view.former_master.replica_id)
     if former is not None and view.elects and len(everyone) == len(view.replicas):
         majority = sorted(everyone, key=lambda one: one.position)[-(len(everyone) // 2 + 1)]

@@ -136,9 +136,8 @@ class MessageStore:
         self._reader.trusted_from = report.end_offset if report.damage else report.scanned_from
         self._reader.damaged = bool(report.damage)
         self._damaged_from = report.damage[0].begin_offset if report.damage else None
-        self._queues_durable_until = (
-            report.scanned_from
-        )  # in front of it they were taken as they are; a full disk must get room
+        # In front of it they were taken as they are. Not 0 until the next sync: a full disk may have none before there is room.
+        self._queues_durable_until = report.scanned_from
         self._reader.record_crc_from = self._checkpoint.record_crc_from
         report.anomalies.extend(self.index.load(report, clean))
         if report.damage:

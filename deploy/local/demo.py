@@ -42,7 +42,7 @@ PLAN_BODY = {
     "is_default": True,
 }
 RATES = {"per_million_units": "50", "per_million_units_out": "20", "per_gib_month_stored": "0.25"}
-# Of the load alone: whoever has tried a first program on TOPIC leaves a group there, which would fall behind the load for ever.
+# Of the load alone: a first program that was tried on TOPIC leaves a group there, whose backlog the load would let grow for ever.
 LOAD_TOPIC = "shop"
 TOPICS = {TOPIC: "Made by ./dev up, for first programs", LOAD_TOPIC: "Made by ./dev up, for the demo's load"}
 

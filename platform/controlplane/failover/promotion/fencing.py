@@ -37,8 +37,8 @@ def promises_given(view: GroupView, said: Iterable[Standing], ballot: Ballot) ->
 def said_by_electors(view: GroupView) -> dict[int, Standing]:
     """Return what those that still elect say of their logs, in a group where they can win no election (safety.py).
 
-    They promise nothing, and need not: none of them leads or can, and whoever could send them more has promised or was stopped. So
-    what they hold is final, and counts as a promise does. None of them can be promoted.
+    They promise nothing, and need not: none of them leads or can, and all that could send them more have promised or were stopped.
+    So what they hold is final, and counts as a promise does. None of them can be promoted.
 
     Where the row still says dledger, who led last and still elects has never acted by another mode: what it holds past a majority's
     end it has neither acknowledged nor shown, and does not count. That end is known only where no one's disk has lost anything: who

@@ -672,6 +672,11 @@ class Replica:
 
         self.truncate(begin_offset, truncate_store, confirmed=True)
 
+    def reopen_store(self) -> None:
+        """Open the store that a truncation left closed, wherever its log ends now. Raises what its reopen() raises."""
+        end_offset = self._store.reopen().end_offset
+        self.truncate(end_offset, lambda _: None)
+
     def is_repairable(self, damaged_from: int) -> bool:
         """Whether the log is damaged there and another replica can put that right, once this one leads no more."""
         if not self.leads:

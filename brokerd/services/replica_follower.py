@@ -165,6 +165,8 @@ class FollowerService:
         replica = self._broker.replica
         self._role_changed = trio.Event()
         try:
+            if self._broker.store.wants_reopening:
+                await self._reopen_store()
             if self._failures and self._broker.store.damaged_from is not None:
                 await self._repair_without_leader(self._broker.store.damaged_from)
             if replica.must_reclaim:
@@ -445,6 +447,14 @@ class FollowerService:
                     "the log is damaged from %d on: fetching that again from the leader; kept in diverged/%s",
                     *(damaged_from, name),
                 )
+        broker.log_was_truncated()
+
+    async def _reopen_store(self) -> None:
+        """Go on where there was no descriptor to truncate the log, or to open it afterwards: how much was done is known then."""
+        broker = self._broker
+        async with broker.store_gate.alone():
+            await broker.threads.run(broker.replica.reopen_store)
+        logger.warning("the log was opened again, and ends at %d", broker.store.end_offset)
         broker.log_was_truncated()
 
     async def _start_over(self, header: ReplicaPullResponseHeader, queues: list[tuple[str, int, int]]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from brokerd.store.append_message import MessageAppender
 from brokerd.store.append_raw import RawAppender
 from brokerd.store.clock import Clock
-from brokerd.store.commit_log import NO_ROOM, CommitLog
+from brokerd.store.commit_log import NO_DESCRIPTOR, NO_ROOM, CommitLog
 from brokerd.store.config import StoreConfig
 from brokerd.store.consume_queue_store import ConsumeQueueStore, WrittenEntries
 from brokerd.store.disk import Disk
@@ -73,6 +73,7 @@ class MessageStore:
         self._status = StoreStatus()
         self._lock_fd = -1
         self._kept_from: dict[tuple[str, int], int] = {}  # by topic and queue; stays when the store is reopened
+        self._reopen_with: tuple[int | None] | None = None  # the confirm offset that an unfinished reopening sets
         self._reset()
 
     def _reset(self) -> None:
@@ -151,6 +152,8 @@ class MessageStore:
         try:
             log.make_recovered_durable(report.durable_mark)
         except OSError as error:
+            if error.errno in NO_DESCRIPTOR:  # nothing that was written is in doubt
+                raise
             failure = FlushFailedError(f"syncing {config.commit_log_dir} failed: {error.strerror}")
             self._note_failed_sync(failure)
             raise failure from error
@@ -543,7 +546,8 @@ class MessageStore:
     def truncate(self, end_offset: int) -> RecoveryReport:
         """Make `end_offset`, where a record ends, the log's end, durably: for a replica whose log parts from its leader's.
 
-        Blocks, reopens the store, and is safe to be killed anywhere. Raises ValueError and what open() raises.
+        Blocks, reopens the store, and is safe to be killed anywhere. Raises ValueError and what open() raises; for want of a
+        descriptor DiskFullError, and it `wants_reopening`.
         """
         if not self._log.min_offset <= end_offset <= self._log.end_offset:
             raise ValueError(f"{end_offset} is outside of the log, {self._log.min_offset}..{self._log.end_offset}")
@@ -557,13 +561,40 @@ class MessageStore:
             self.index.truncate(end_offset)
             self._log.truncate(end_offset)
         except OSError as error:  # how much of it was done is for recovery to find out
+            if error.errno in NO_DESCRIPTOR:
+                self._close_to_reopen(self._reader.confirm_offset)
+                raise DiskFullError(f"no descriptor to truncate {self._config.root_dir}: {error.strerror}") from error
             failure = FlushFailedError(f"truncating {self._config.commit_log_dir} failed: {error.strerror}")
             self._note_failed_sync(failure)
             raise self._status.latch(failure) from error
-        confirm_offset = self._reader.confirm_offset
+        return self._reopen(self._reader.confirm_offset)
+
+    def _reopen(self, confirm_offset: int | None) -> RecoveryReport:
+        self._close_to_reopen(confirm_offset)
+        return self.reopen()
+
+    def _close_to_reopen(self, confirm_offset: int | None) -> None:
+        self._reopen_with = (confirm_offset,)
         self._release()
-        report = self.open()
-        self.confirm_offset = None if confirm_offset is None else min(confirm_offset, end_offset)
+
+    @property
+    def wants_reopening(self) -> bool:
+        """Whether it was closed to be opened again, and there was no descriptor: reopen() goes on. Its end may be another one."""
+        return self._reopen_with is not None and self._lock_fd < 0
+
+    def reopen(self) -> RecoveryReport:
+        """Open it again where `wants_reopening`. Raises what open() raises, and DiskFullError while there is no descriptor."""
+        if self._reopen_with is None:
+            raise ValueError("the store was not closed to be opened again")
+        (confirm_offset,) = self._reopen_with
+        try:
+            report = self.open()
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise DiskFullError(f"no descriptor to open {self._config.root_dir} again: {error.strerror}") from error
+            raise
+        self._reopen_with = None
+        self.confirm_offset = None if confirm_offset is None else min(confirm_offset, report.end_offset)
         return report
 
     def _lower_checkpoint(self, end_offset: int) -> None:
@@ -633,10 +664,7 @@ class MessageStore:
         repaired_to = LogRepair(self._config, self._disk, record_crc_from).write(
             begin_offset, data, self._log.end_offset, needs_proof=needs_proof
         )
-        confirm_offset = self._reader.confirm_offset
-        self._release()
-        report = self.open()
-        self.confirm_offset = confirm_offset
+        report = self._reopen(self._reader.confirm_offset)
         if report.damage and report.damage[0].begin_offset < repaired_to:
             raise ValueError(f"the log is still damaged at {report.damage[0].begin_offset}")
         return report
@@ -679,10 +707,8 @@ class MessageStore:
         self._queues.start_over(begin_offset, queues)
         self.index.clear(begin_offset)
         self._log.start_over(begin_offset)
-        self._release()
-        report = self.open()
+        report = self._reopen(begin_offset)
         self.flush_consume_queues()
-        self.confirm_offset = begin_offset
         return report
 
     @property

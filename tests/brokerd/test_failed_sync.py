@@ -10,7 +10,7 @@ import errno
 import pytest
 
 from brokerd.replica.in_sync import SendVerdict
-from brokerd.store import FlushFailedError, TailDoubt
+from brokerd.store import DiskFullError, FlushFailedError, TailDoubt
 from tests.brokerd.quorum_group import LONG_S, TIMES, Node, QuorumGroup
 from tests.brokerd.replica_members import group as leader_and_follower
 from tests.sim.memory_disk import MemoryDisk
@@ -213,3 +213,31 @@ def test_a_vote_that_a_killed_process_had_not_made_durable_is_so_once_it_is_read
     node.disk = node.disk.after_losing_all_unsynced()
     node.open()
     assert node.replica.epoch == 7
+
+
+def test_a_replica_that_lacks_descriptors_while_it_truncates_goes_on_without_a_restart_and_keeps_its_vote() -> None:
+    group = QuorumGroup.led()
+    old = group[0]
+    group.isolate(0)
+    for number in range(40):
+        old.append(b"%d: no one has it" % number + b"." * 300)
+    old.flush()
+    before = old.log
+    group.elect(1)
+    group.rejoin(0)
+    old.replica.saw_epoch(2, "r1")
+    assert old.store.end_offset > 2 * FILE_BYTES
+    old.disk.fail = lambda number, name: (
+        errno.EMFILE if name == "sync_directory" and COMMIT_LOG in old.disk.log[-1] else None
+    )
+    with pytest.raises(DiskFullError):
+        old.pull()
+    assert old.store.wants_reopening
+    old.disk.fail = lambda number, name: None
+    old.replica.reopen_store()
+    assert old.store.end_offset < before[1]
+    assert old.replica.epochs.last_epoch == 1
+    group.level()
+    assert old.log == group[1].log
+    assert old.store.doubts == frozenset()
+    assert old.replica.saved.joined

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from dataclasses import dataclass, field
 
 import pytest
@@ -298,6 +299,64 @@ def test_a_lack_of_descriptors_passes_without_a_restart(error: int) -> None:
     clock.time_ms += 1000
     fill(store, 100, first=103)
     assert len(bodies(store)) == kept + 100
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("after", range(1, 6))
+def test_a_truncation_that_finds_no_descriptor_goes_on_without_a_restart(error: int, after: int) -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 60)
+    store.flush_consume_queues()
+    store.confirm_offset = results[30].physical_offset
+    end_offset = results[9].physical_offset + results[9].size_bytes
+    fail_from(disk, after, error)
+    with pytest.raises(DiskFullError):
+        store.truncate(end_offset)
+    assert store.wants_reopening
+    with pytest.raises(DiskFullError):
+        store.reopen()
+    disk.fail = lambda number, name: None
+    assert not store.reopen().damage
+    assert not store.wants_reopening
+    assert store.refusal is None
+    assert store.doubts == frozenset()
+    assert store.confirm_offset <= results[30].physical_offset
+    assert not store.truncate(end_offset).damage
+    store.confirm_offset = None
+    assert len(bodies(store)) == 10
+    fill(store, 3)
+    assert len(bodies(store)) == 13
+
+
+def fail_from(disk: MemoryDisk, after: int, error: int) -> None:
+    """No directory can be opened any more, after so many."""
+    left = after
+
+    def fail(number: int, name: str) -> int | None:
+        nonlocal left
+        if name != "sync_directory":
+            return None
+        left -= 1
+        return error if left < 0 else None
+
+    disk.fail = fail
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_a_start_that_finds_no_descriptor_doubts_nothing(error: int) -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 30)
+    disk = disk.after_kill()
+    disk.fail = lambda number, name: error if name == "sync_directory" and disk.log[-1].endswith(COMMIT_LOG) else None
+    store = new_store(disk)
+    with pytest.raises(OSError, match=os.strerror(error)):
+        store.open()
+    disk.fail = lambda number, name: None
+    assert not store.open().damage
+    assert store.doubts == frozenset()
+    assert len(bodies(store)) == 30
 
 
 def test_a_disk_that_fails_while_room_is_looked_for_takes_no_more_messages() -> None:

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from brokerd.store import AppendFailedError, DiskFullError, FlushFailedError, MessageStore, StoreError
+from brokerd.store import AppendFailedError, DiskFullError, FlushFailedError, MessageStore, RecoveryReport, StoreError
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.status import StoreStatus
 from mqwire.message import StoredMessage
@@ -105,7 +105,11 @@ class StoreOnAnUnkindDisk(RuleBasedStateMachine):
             report = self.store.truncate(self.ends[kept - 1] if kept else self.store.min_physical_offset)
         except (StoreError, OSError):
             self.present = min(self.present, kept)
-            self.reopen(self.disk.after_kill())
+            if self.store.wants_reopening:
+                self.disk.fail = lambda number, name: None
+                self.judge_reopened(self.store.reopen())
+            else:
+                self.reopen(self.disk.after_kill())
             return
         assert not report.damage
         self.bodies, self.ends = self.bodies[:kept], self.ends[:kept]
@@ -136,6 +140,10 @@ class StoreOnAnUnkindDisk(RuleBasedStateMachine):
             return error if left == -1 else None
 
         self.disk.fail = fail
+
+    @rule(call=st.sampled_from(("create", "sync_directory")), after=st.integers(0, 12))
+    def lack_a_descriptor(self, call: str, after: int) -> None:
+        self.fail_once(call, after, errno.EMFILE)
 
     @rule(messages=MESSAGES, how=ENDS, seed=st.integers(0, 1 << 30))
     def fail_to_sync(self, messages: list[tuple[int, int]], how: str, seed: int) -> None:
@@ -187,7 +195,9 @@ class StoreOnAnUnkindDisk(RuleBasedStateMachine):
         disk.short_writes = self.disk.short_writes
         self.disk = disk
         self.store = new_store(disk)
-        report = self.store.open()
+        self.judge_reopened(self.store.open())
+
+    def judge_reopened(self, report: RecoveryReport) -> None:
         assert not report.damage, report
         assert self.store.durable_offset == self.store.end_offset
         found = self.found()

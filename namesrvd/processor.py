@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from mqwire.acl import ACCESS_KEY
 from mqwire.bodies import DataVersion, GetBrokerMemberGroupResponseBody, RegisterBrokerBody, TopicRouteData
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -84,12 +85,14 @@ _ADDRESS: Final = re.compile(r"[^\s\x00-\x1f\"\\,{}]{1,255}:[0-9]{1,5}")
 class Outcome:
     """What one request leads to.
 
-    `reply` is None for a one-way request. `trusted` says that the peer has shown to be a broker or an administrator.
+    `reply` is None for a one-way request. `trusted` says that the peer has shown to be a broker or an administrator,
+    `proven` that it has shown any account; where there are none, it was served a request.
     `kv_changed` asks to persist the KV configuration before the reply is sent.
     """
 
     reply: RemotingCommand | None
     trusted: bool = False
+    proven: bool = False
     kv_changed: bool = False
 
 
@@ -149,16 +152,26 @@ class Processor:
         """The request codes that are served."""
         return frozenset(self._handlers)
 
-    def process(self, channel: Hashable, request: RemotingCommand, *, has_certificate: bool = False) -> Outcome | None:
+    def process(
+        self, channel: Hashable, request: RemotingCommand, *, has_certificate: bool = False, is_proven: bool = False
+    ) -> Outcome | None:
         """Serve one request that came over `channel`; None for what is no request. Never raises for what peers send.
-        `has_certificate`: the channel's other end showed one that was checked.
+        `has_certificate`: the channel's other end showed one that was checked; `is_proven`: it has shown an account before.
         """
         if request.is_response:
             return None
         outcome = self._serve(channel, request, has_certificate)
-        if request.is_oneway:
-            return Outcome(None, trusted=outcome.trusted, kv_changed=outcome.kv_changed)
-        return outcome
+        proven = is_proven or outcome.proven or self._shows_account(request, has_certificate)
+        reply = None if request.is_oneway else outcome.reply
+        return Outcome(reply, trusted=outcome.trusted, proven=proven, kv_changed=outcome.kv_changed)
+
+    def _shows_account(self, request: RemotingCommand, has_certificate: bool) -> bool:
+        """Whether a request for what is open to all came from someone known."""
+        if self._accounts is None or has_certificate:
+            return True
+        if request.code not in OPEN_CODES or ACCESS_KEY not in request.ext_fields:
+            return False
+        return self._accounts.why_refused(request, Rights.ANY_ACCOUNT) is None
 
     def _serve(self, channel: Hashable, request: RemotingCommand, has_certificate: bool) -> Outcome:
         handler = self._handlers.get(request.code)
@@ -174,7 +187,8 @@ class Processor:
             if why is not None:
                 return Outcome(request.reply(ResponseCode.NO_PERMISSION, why))
             outcome = handler(channel, request)
-            return Outcome(outcome.reply, trusted=needed > Rights.ANY_ACCOUNT, kv_changed=outcome.kv_changed)
+            trusted = needed > Rights.ANY_ACCOUNT
+            return Outcome(outcome.reply, trusted=trusted, proven=True, kv_changed=outcome.kv_changed)
         except RegistrationRefused as refused:
             logger.warning("refused over %s: %s", channel, refused)
             return Outcome(request.reply(refused.code, str(refused)))

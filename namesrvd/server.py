@@ -65,6 +65,10 @@ _ACCEPTS_PER_TURN: Final = 8
 _ACCEPT_PAUSE_S: Final = 0.1
 
 _RESERVED_DESCRIPTORS: Final = 64
+# One address may be a whole company's. Who shows an account with its first request is not counted.
+UNPROVEN_PER_ADDRESS_MAX: Final = 1_024
+# Stock clients, the SDK and brokers sign their first request already.
+UNPROVEN_IDLE_S: Final = 10.0
 _HANDSHAKE_TIMEOUT_S: Final = 10.0
 # Each takes about 100 KiB; a client is through in two steps.
 HANDSHAKES_MAX: Final = 256
@@ -153,6 +157,7 @@ class Peer:
         "has_certificate",
         "host",
         "partial_since_s",
+        "proven",
         "record_bytes",
         "scope",
         "socket_stream",
@@ -171,6 +176,7 @@ class Peer:
         self.tls: TlsConnection | None = None  # the stream, where it is one
         self.scope = trio.CancelScope()
         self.connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_HEADER_BYTES)
+        self.proven = False  # it has shown an account; without access control: it was served a request
         self.trusted = False
         self.has_certificate = False  # of the CA that tls.server.trustCertPath names
         self.unfinished_bytes = 0  # of a frame of a stranger's, and of a record
@@ -226,6 +232,7 @@ class Server:
         self._all_unread_bytes = 0
         self._peers: set[Peer] = set()
         self._by_host: dict[str, dict[Peer, None]] = {}  # in the order in which they came
+        self._unproven: dict[str, dict[Peer, None]] = {}  # of those, by host and in that order, too
         self._places = min(config.max_connections, _raise_descriptor_limit() - _RESERVED_DESCRIPTORS)
         self._tls = _tls_of(config)
         self._shaking: dict[
@@ -294,8 +301,7 @@ class Server:
         except OSError:  # it has gone already
             accepted.close()
             return
-        self._peers.add(peer)
-        self._by_host.setdefault(peer.host, {})[peer] = None
+        self._admit(peer)
         try:
             with peer.scope:
                 if self._tls is not None:
@@ -316,33 +322,49 @@ class Server:
             self._routes.on_channel_closed(peer)
             peer.socket_stream.close()
 
+    def _admit(self, peer: Peer) -> None:
+        """Give it a place. Where its address has too many that have shown no account, the oldest of those makes room."""
+        own = self._unproven.get(peer.host, {})
+        if len(own) >= UNPROVEN_PER_ADDRESS_MAX:
+            self._close_for_room(next(iter(own)))
+        self._peers.add(peer)
+        self._by_host.setdefault(peer.host, {})[peer] = None
+        self._unproven.setdefault(peer.host, {})[peer] = None
+
     def _make_room(self) -> bool:
         """Close a connection that is no broker's, the oldest of the address that has most: one host can't take all places.
+        One that has shown an account stays while another has not.
 
         Returns whether there was one. A client that is closed opens another connection when it needs one.
         """
-        for own in sorted(self._by_host.values(), key=len, reverse=True):
-            for peer in own:
-                if not peer.trusted:
-                    logger.warning("%r: closing it, %d connections are open", peer, len(self._peers))
-                    self._forget(peer)
-                    peer.scope.cancel()
-                    return True
+        for by_host in (self._unproven, self._by_host):
+            for own in sorted(by_host.values(), key=len, reverse=True):
+                for peer in own:
+                    if not peer.trusted:
+                        self._close_for_room(peer)
+                        return True
         logger.warning("a connection is refused: all %d are those of brokers", len(self._peers))
         return False
 
     def _forget(self, peer: Peer) -> None:
         """Free the connection's place; harmless when done twice."""
         self._peers.discard(peer)
-        own = self._by_host.get(peer.host)
-        if own is not None:
-            own.pop(peer, None)
-            if not own:
-                del self._by_host[peer.host]
+        _drop(self._by_host, peer)
+        _drop(self._unproven, peer)
+
+    def _close_for_room(self, peer: Peer) -> None:
+        logger.warning("%r: closing it, %d connections are open", peer, len(self._peers))
+        self._forget(peer)
+        peer.scope.cancel()
+
+    def _idle_s(self, peer: Peer) -> float:
+        """For how long it may be silent."""
+        idle_s = float(self._config.server_channel_max_idle_time_seconds)
+        return idle_s if peer.proven or self._accounts is None else min(idle_s, UNPROVEN_IDLE_S)
 
     async def _secure(self, peer: Peer, accepted: socket.socket, tls: ReloadedContext) -> None:
         """Find out by the first byte whether the peer speaks TLS, and come to terms with it."""
-        with trio.move_on_after(self._config.server_channel_max_idle_time_seconds) as waiting:
+        with trio.move_on_after(self._idle_s(peer)) as waiting:
             await trio.lowlevel.wait_readable(accepted)
         if waiting.cancelled_caught:
             raise trio.ClosedResourceError
@@ -381,11 +403,7 @@ class Server:
 
     def _end_handshake(self, peer: Peer) -> None:
         """Harmless when done twice."""
-        own = self._shaking.get(peer.host)
-        if own is not None:
-            own.pop(peer, None)
-            if not own:
-                del self._shaking[peer.host]
+        _drop(self._shaking, peer)
 
     async def _serve_requests(self, peer: Peer) -> None:
         connection = peer.connection
@@ -404,9 +422,10 @@ class Server:
     async def _receive(self, peer: Peer) -> bytes | bytearray:
         """What has arrived; nothing when the peer is gone or has used up its time."""
         now_s = trio.current_time()
-        deadline_s = now_s + self._config.server_channel_max_idle_time_seconds
+        deadline_s = now_s + self._idle_s(peer)
         why = "it has been silent for too long"
         if peer.partial_since_s is not None:
+            deadline_s = now_s + self._config.server_channel_max_idle_time_seconds
             patience_s = self._config.frame_read_timeout_ms / 1000
             patience_s += peer.connection.buffered_bytes / _FRAME_BYTES_PER_S
             if peer.partial_since_s + patience_s < deadline_s:
@@ -453,9 +472,14 @@ class Server:
     async def _process(self, peer: Peer, commands: list[RemotingCommand]) -> None:
         answers = _Answers()
         for command in commands:
-            outcome = self._processor.process(peer, command, has_certificate=peer.has_certificate)
+            outcome = self._processor.process(
+                *(peer, command), has_certificate=peer.has_certificate, is_proven=peer.proven
+            )
             if outcome is None:
                 continue
+            if outcome.proven and not peer.proven:
+                peer.proven = True
+                _drop(self._unproven, peer)
             if outcome.trusted and not peer.trusted:
                 peer.trusted = True
                 peer.socket_stream.trust()
@@ -503,6 +527,15 @@ class Server:
             for reply in replies:
                 reply.code = ResponseCode.SYSTEM_ERROR
                 reply.remark = f"the KV configuration was changed but cannot be written: {error.strerror or error}"
+
+
+def _drop(by_host: dict[str, dict[Peer, None]], peer: Peer) -> None:
+    """Harmless when it is not there."""
+    own = by_host.get(peer.host)
+    if own is not None:
+        own.pop(peer, None)
+        if not own:
+            del by_host[peer.host]
 
 
 def monotonic_ms() -> float:

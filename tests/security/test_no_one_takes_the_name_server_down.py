@@ -14,8 +14,11 @@ from unittest.mock import Mock
 import pytest
 import trio
 
+from mqwire.acl import SessionCredentials, sign_request
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from namesrvd import server as server_module
+from namesrvd.acl import Accounts
 from namesrvd.config import NamesrvConfig
 from namesrvd.kv_config import KVConfigManager
 from namesrvd.processor import Processor
@@ -23,6 +26,7 @@ from namesrvd.route_info import RouteInfoManager
 from namesrvd.server import HANDSHAKES_MAX, Server
 from tests.noted_turns import turns_noted
 from tests.remoting import connect, exchange
+from tests.security.accounts import ACCOUNTS, PROGRAM
 from tests.security.attacks import OF_STRANGERS, LiveNameServer, under
 from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES
 
@@ -58,12 +62,80 @@ def test_memory_stays_within_its_bound_under_each_attack_of_strangers(names: Liv
                 assert names.resident_bytes < RESIDENT_MAX_BYTES, attack
 
 
-def name_server(config: NamesrvConfig | None = None) -> Server:
-    """A name server in this process, open to all."""
+def name_server(config: NamesrvConfig | None = None, accounts: Accounts | None = None) -> Server:
+    """A name server in this process, open to all where there are no accounts."""
     config = config or NamesrvConfig(bind_address="127.0.0.1", listen_port=0)
     routes, settings = RouteInfoManager(lambda: 0.0), KVConfigManager()
-    processor = Processor(config, routes, settings, accounts=None, clock_ms=lambda: 0.0)
-    return Server(config, processor, routes, settings, None)
+    processor = Processor(config, routes, settings, accounts=accounts, clock_ms=lambda: 0.0)
+    return Server(config, processor, routes, settings, accounts)
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Accounts:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    return Accounts(str(file))
+
+
+def ask_for_route(stream: socket.socket, credentials: SessionCredentials | None = None) -> None:
+    request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "orders"})
+    if credentials is not None:
+        sign_request(request, credentials)
+    assert exchange(stream, request).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def is_closed(stream: socket.socket) -> bool:
+    stream.settimeout(1.5)
+    with contextlib.suppress(TimeoutError):
+        return stream.recv(1) == b""
+    return False
+
+
+@pytest.mark.trio
+async def test_the_strangers_of_one_address_have_few_places_while_others_are_free(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "UNPROVEN_PER_ADDRESS_MAX", 3)
+    server = name_server(accounts=accounts)
+    with trio.fail_after(30), contextlib.ExitStack() as stack:
+        async with trio.open_nursery() as nursery:
+            host, port = await nursery.start(server.run)
+            known = [stack.enter_context(connect(f"{host}:{port}")) for _ in range(3)]
+            for stream in known:
+                await trio.to_thread.run_sync(ask_for_route, stream, PROGRAM)
+            strangers = []
+            for _ in range(5):
+                strangers.append(stack.enter_context(connect(f"{host}:{port}")))
+                await trio.to_thread.run_sync(ask_for_route, strangers[-1])
+            assert len(server._peers) == 6
+            assert [await trio.to_thread.run_sync(is_closed, stream) for stream in strangers[:2]] == [True, True]
+            for stream in known + strangers[2:]:
+                await trio.to_thread.run_sync(ask_for_route, stream)
+            nursery.cancel_scope.cancel()
+    assert not server._unproven
+
+
+@pytest.mark.trio
+async def test_who_has_shown_no_account_is_not_silent_for_long(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "UNPROVEN_IDLE_S", 0.5)
+    forged = SessionCredentials(PROGRAM.access_key, "not the secret")
+    server = name_server(accounts=accounts)
+    with trio.fail_after(30), contextlib.ExitStack() as stack:
+        async with trio.open_nursery() as nursery:
+            host, port = await nursery.start(server.run)
+            silent, unsigned, wrongly_signed, signed = (
+                stack.enter_context(connect(f"{host}:{port}")) for _ in range(4)
+            )
+            await trio.to_thread.run_sync(ask_for_route, unsigned)
+            await trio.to_thread.run_sync(ask_for_route, wrongly_signed, forged)
+            await trio.to_thread.run_sync(ask_for_route, signed, PROGRAM)
+            for stream in (silent, unsigned, wrongly_signed):
+                assert await trio.to_thread.run_sync(is_closed, stream)
+            assert len(server._peers) == 1
+            await trio.to_thread.run_sync(ask_for_route, signed)
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.trio

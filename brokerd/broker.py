@@ -247,6 +247,11 @@ class Broker:
         if arrived and len(self.held_pulls):
             _flush_all(self.dispatcher.pulls.answer_arrivals(sorted(arrived)))
 
+    def offsets_reset(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
+        """A group's offsets were reset: send its members there that wait for these queues' messages."""
+        if len(self.held_pulls):
+            _flush_all(self.dispatcher.pulls.answer_resets(topic, group, queue_ids))
+
     def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None:
         """Write SUCCESS answers once what they promise is true up to their records' end; at once when it is."""
         verdict = self.replica.verdict(end_offset_bytes)

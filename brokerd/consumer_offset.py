@@ -147,7 +147,7 @@ class ConsumerOffsetManager:
     def reset(self, topic: str, group: str, offsets: dict[int, int]) -> None:
         """Sets offsets by queue, also to lower ones; raises StoreError.
 
-        Until the group's next pull of a queue no commit changes it (take_reset).
+        Until the group pulls a queue from there no commit changes it (take_reset).
         """
         key = topic + _SEPARATOR + group
         logger.warning("offsets of group %s in %s are reset: %s", group, topic, offsets)
@@ -156,30 +156,32 @@ class ConsumerOffsetManager:
         self.apply(record)
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The pending reset of a queue, which is over now; None when there is none. For the pull that answers it.
+        """The pending reset of a queue, which is over now; None when there is none. For the pull that goes on from there.
 
         Raises StoreError when that cannot be written down: the reset is pending still.
         """
-        if not self._resets:
-            return None
-        key = topic + _SEPARATOR + group
-        resets = self._resets.get(key)
-        if resets is None or queue_id not in resets:
-            return None
-        offset = resets[queue_id]
-        record = MetadataRecord(taken_resets={key: [queue_id]})
-        self._write_down(record)
-        self.apply(record)
+        offset = self.pending_reset(topic, group, queue_id)
+        if offset is not None:
+            record = MetadataRecord(taken_resets={topic + _SEPARATOR + group: [queue_id]})
+            self._write_down(record)
+            self.apply(record)
         return offset
 
-    def has_reset(self, topic: str, group: str, queue_id: int) -> bool:
-        return queue_id in self._resets.get(topic + _SEPARATOR + group, ())
+    def pending_reset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """Where a reset sends the group's next pull of a queue; None when none is pending."""
+        if not self._resets:
+            return None
+        return self._resets.get(topic + _SEPARATOR + group, {}).get(queue_id)
 
-    def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Gives `target_group` the offsets of `source_group`, as a reset does."""
+    def has_reset(self, topic: str, group: str, queue_id: int) -> bool:
+        return self.pending_reset(topic, group, queue_id) is not None
+
+    def clone(self, source_group: str, target_group: str, topic: str) -> list[int]:
+        """Gives `target_group` the offsets of `source_group`, as a reset does; returns the queues."""
         offsets = self.query_all(topic, source_group)
         if offsets:
             self.reset(topic, target_group, offsets)
+        return list(offsets)
 
     # --- the log ---
 

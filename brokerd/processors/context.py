@@ -5,7 +5,7 @@ Each module says in a protocol of its own what it uses; `Broker` is the sum, for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -209,6 +209,9 @@ class Broker(Protocol):
 
     def forget_messages(self, topic: str) -> None:
         """A topic was deleted: its messages go with it. Raises StoreError or OSError."""
+
+    def offsets_reset(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
+        """The group's offsets were reset: answer its pulls that wait for these queues."""
 
     def leader_port_changed(self) -> None:
         """leaderListenPort has another value: serve there from now on, and register there with the name servers."""

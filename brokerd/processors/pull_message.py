@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _MAX_SUSPEND_S: Final = 120.0
 # Nor longer than this by a replica that does not know whether the offset exists: the leader may know by then.
 _MAX_UNSURE_SUSPEND_S: Final = 0.5
+# A client that was sent to a reset's offset and still pulls elsewhere this much later keeps offsets of its own.
+_RESET_PATIENCE_S: Final = 60.0
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -85,6 +87,9 @@ class PullMessageProcessor:
     def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._layouts = FieldLayouts()
+        self._reset_sent_s: dict[
+            tuple[str, str, int, int], float
+        ] = {}  # (topic, group, queue, offset) -> when first sent
 
     def process(self, peer: Peer, request: RemotingCommand) -> None:
         """Write the answer to `peer`, or hold the pull."""
@@ -101,12 +106,12 @@ class PullMessageProcessor:
         broker = self._broker
         if broker.replica.leads:
             try:
-                reset_offset = broker.consumer_offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+                moved_to = self._follow_reset(header)
             except StoreError as error:
                 peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
                 return
-            if reset_offset is not None:
-                self._answer_reset(peer, request, header, reset_offset)
+            if moved_to is not None:
+                self._answer_reset(peer, request, header, moved_to)
                 return
         try:
             result = self._get(header, header.queue_offset, accept)
@@ -133,6 +138,51 @@ class PullMessageProcessor:
         is_known = header.commit_offset <= (broker.store.queue_end_offset(header.topic, header.queue_id) or 0)
         if is_known and offsets.commit(*queue, header.commit_offset, peer.remote_address[0]):
             broker.metadata_log.offsets_changed()
+
+    def _follow_reset(self, header: PullMessageRequestHeader) -> int | None:
+        """Where a pending reset sends this pull; None when there is none, or this pull goes on from there and so ends it.
+
+        RocketMQ ends it with the first pull that it answers so. Go's client, and Java's before 5.0, commit their old offset
+        in the ten seconds that they take to follow: here no commit counts until they have.
+        """
+        broker = self._broker
+        queue = (header.topic, header.consumer_group, header.queue_id)
+        target = broker.consumer_offsets.pending_reset(*queue)
+        if target is None:
+            return None
+        now_s = broker.clock.monotonic()
+        sent_s = self._reset_sent_s.get((*queue, target))
+        if sent_s is None:
+            # Even a pull from there: the client may have messages at hand that it must let go of.
+            self._forget_resets_sent(now_s)
+            self._reset_sent_s[*queue, target] = now_s
+            return target
+        if header.queue_offset != target and now_s - sent_s < _RESET_PATIENCE_S:
+            return target
+        broker.consumer_offsets.take_reset(*queue)
+        del self._reset_sent_s[*queue, target]
+        return None
+
+    def _forget_resets_sent(self, now_s: float) -> None:
+        """Of groups that have not pulled since."""
+        for key in [key for key, sent_s in self._reset_sent_s.items() if now_s - sent_s >= 2 * _RESET_PATIENCE_S]:
+            del self._reset_sent_s[key]
+
+    def answer_resets(self, topic: str, group: str, queue_ids: Iterable[int]) -> list[Peer]:
+        """Send the members of a group elsewhere that wait for messages of queues that were reset; returns the peers to flush."""
+        broker = self._broker
+        now_s = broker.clock.monotonic()
+        peers: dict[int, Peer] = {}
+        for pull in broker.held_pulls.take([(topic, queue_id) for queue_id in queue_ids]):
+            target = broker.consumer_offsets.pending_reset(topic, group, pull.header.queue_id)
+            if pull.header.consumer_group != group or target is None:
+                pull.answered = False
+                broker.held_pulls.hold(pull)
+                continue
+            self._reset_sent_s[topic, group, pull.header.queue_id, target] = now_s
+            self._answer_reset(pull.peer, pull.request, pull.header, target)
+            peers[pull.peer.id] = pull.peer
+        return list(peers.values())
 
     def answer_arrivals(self, queues: Iterable[tuple[str, int]]) -> list[Peer]:
         """Answer the held pulls of queues that got messages; returns the peers to flush."""

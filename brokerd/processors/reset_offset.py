@@ -1,7 +1,9 @@
 """INVOKE_BROKER_TO_RESET_OFFSET and CLONE_GROUP_OFFSET: offsets are set on the server, for groups online or not.
 
-A reset is answered when as many replicas hold it as a message needs, and holds until the group's next pull of each queue,
-whose answer sends the client there; commits until then do not count. Source: AdminBrokerProcessor.resetOffsetInner.
+A reset is answered when as many replicas hold it as a message needs. Members that are online are sent there by the answers to
+their pulls, which end their wait for messages; no commit counts until one pulls from there. RocketMQ does so too with
+useServerSideResetOffset, its default, and then sends no RESET_CONSUMER_CLIENT_OFFSET either; but it answers only one pull of
+each queue so, and takes commits from then on. Source: AdminBrokerProcessor.resetOffsetInner.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from mqwire.command import RemotingCommand
 from mqwire.headers_offset import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brokerd.config import BrokerConfig
     from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.processors.context import MetadataLog
@@ -48,6 +52,8 @@ class _Broker(Protocol):
 
     @property
     def metadata_log(self) -> MetadataLog: ...
+
+    def offsets_reset(self, topic: str, group: str, queue_ids: Iterable[int]) -> None: ...
 
 
 @answers_refusals
@@ -75,6 +81,7 @@ def reset_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply
         broker.consumer_offsets.reset(topic, group, targets)
     except StoreError as error:
         raise not_written(error) from error
+    broker.offsets_reset(topic, group, targets)
     table = {
         MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id): offset
         for queue_id, offset in targets.items()
@@ -112,7 +119,8 @@ def clone_group_offset(broker: _Broker, peer: Peer, request: RemotingCommand) ->
     )
     try:
         for topic in topics:
-            broker.consumer_offsets.clone(header.src_group, header.dest_group, topic)
+            cloned = broker.consumer_offsets.clone(header.src_group, header.dest_group, topic)
+            broker.offsets_reset(topic, header.dest_group, cloned)
     except StoreError as error:
         raise not_written(error) from error
     return broker.metadata_log.answer(request.reply())

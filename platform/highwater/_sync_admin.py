@@ -154,13 +154,13 @@ class Admin(SyncClient[AsyncAdmin]):
     ) -> Mapping[MessageQueue, int]:
         """Set the group to the first message stored at `timestamp_ms` or later (-1: to the end) in every queue.
 
-        Members that are connected follow within their long poll (15 s). Without `force` a queue is only ever set back.
+        Members that are connected go there at once (Go's client: within 40 s). Without `force` a queue is only ever set back.
         Returns the offsets.
         """
         return self._run(self._twin.reset_offset_by_time, group, topic, timestamp_ms, force=force)
 
     def reset_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set the group to `offset` in one queue, online or not; members that are connected follow within their long poll (15 s).
+        """Set the group to `offset` in one queue, online or not; members that are connected go there at once (Go's: within 40 s).
 
         Refused outside of what the queue holds. Unlike `set_consumer_offset`, members' commits until then don't count.
         """

@@ -1,6 +1,6 @@
 """Consumer groups as the brokers know them, and resets of their offsets: look first, reset queue by queue, undo.
 
-A broker applies a reset at once, whether members are connected or not, and sends each to the new place with its next pull.
+A broker applies a reset at once, whether members are connected or not, and sends each to the new place by the answer to its pull.
 Commits until then don't count.
 """
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from mqwire.acl import ACCESS_KEY
 from mqwire.addresses import network_of
 from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
@@ -94,9 +95,10 @@ def _tls_of(config: NamesrvConfig) -> ReloadedContext | None:
     return ReloadedContext(files, lambda files: server_context(files, auth))
 
 
-class _TurnsOfStrangers:
-    """A socket whose reader, while it is a stranger, waits for its turn: hundreds would hold up everyone for as long as it takes to
-    serve each. Of those in the middle of a frame one is read from in a turn of the loop.
+class _Turns:
+    """A socket whose reader waits for its turn unless it is trusted: hundreds would hold up everyone for as long as it takes to
+    serve each. Strangers have one turn for all of them, and so have the connections of an account. Of those that are in the
+    middle of a frame one is read from in a turn of the loop.
     """
 
     def __init__(self, accepted: socket.socket, turn: trio.StrictFIFOLock, share: AnyShare) -> None:
@@ -107,8 +109,13 @@ class _TurnsOfStrangers:
         self._read_s = math.inf
         self.in_frame = False  # of a stranger's
 
+    def prove(self, share: AnyShare) -> None:
+        """It is no stranger's, but has these turns."""
+        self._spend()
+        self._share = share
+
     def trust(self) -> None:
-        """It is no stranger's."""
+        """It waits for no turn."""
         self._share = None
 
     async def turn(self) -> None:
@@ -171,7 +178,7 @@ class Peer:
     def __init__(self, accepted: socket.socket, strangers_turn: trio.StrictFIFOLock, shares: Shares) -> None:
         address = accepted.getpeername()
         self.host = network_of(address[0])  # where it counts among strangers
-        self.socket_stream = _TurnsOfStrangers(accepted, strangers_turn, shares.of_stranger(self.host))
+        self.socket_stream = _Turns(accepted, strangers_turn, shares.of_stranger(self.host))
         self.stream: Connected = self.socket_stream
         self.tls: TlsConnection | None = None  # the stream, where it is one
         self.scope = trio.CancelScope()
@@ -331,6 +338,14 @@ class Server:
         self._by_host.setdefault(peer.host, {})[peer] = None
         self._unproven.setdefault(peer.host, {})[peer] = None
 
+    def _prove(self, peer: Peer, command: RemotingCommand) -> None:
+        """This request has shown an account, or there are none."""
+        peer.proven = True
+        _drop(self._unproven, peer)
+        if self._accounts is not None:
+            access_key = None if peer.has_certificate else command.ext_fields.get(ACCESS_KEY)
+            peer.socket_stream.prove(self._shares.of_account(access_key or repr(peer)))
+
     def _make_room(self) -> bool:
         """Close a connection that is no broker's, the oldest of the address that has most: one host can't take all places.
         One that has shown an account stays while another has not.
@@ -478,8 +493,7 @@ class Server:
             if outcome is None:
                 continue
             if outcome.proven and not peer.proven:
-                peer.proven = True
-                _drop(self._unproven, peer)
+                self._prove(peer, command)
             if outcome.trusted and not peer.trusted:
                 peer.trusted = True
                 peer.socket_stream.trust()

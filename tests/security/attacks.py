@@ -494,8 +494,9 @@ class LiveNameServer:
         return connect(self.address)
 
     def ask(self, stream: socket.socket) -> RemotingCommand:
-        """A good client's question."""
+        """A good client's question; stock clients sign those, too."""
         request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "orders"})
+        sign_request(request, OTHER_PROGRAM)
         return exchange(stream, request)
 
 

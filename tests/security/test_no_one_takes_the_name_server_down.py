@@ -168,6 +168,26 @@ async def test_a_stranger_takes_a_turn_for_what_it_asks_and_a_broker_none(monkey
 
 
 @pytest.mark.trio
+async def test_a_client_takes_a_strangers_turn_until_it_has_shown_an_account(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = name_server(accounts=accounts)
+    noted = turns_noted(monkeypatch, server._shares)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            host, port = await nursery.start(server.run)
+            with connect(f"{host}:{port}") as stream:
+                await trio.to_thread.run_sync(ask_for_route, stream)
+                assert {one for one in noted if "account" in one} == set()
+                await trio.to_thread.run_sync(ask_for_route, stream, PROGRAM)
+                so_far = len(noted)
+                await trio.to_thread.run_sync(ask_for_route, stream)
+                assert {one for one in noted[so_far:] if "stranger" in one} == set()
+                assert "turn of an account" in noted[so_far:]
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
 async def test_of_too_many_handshakes_the_first_of_the_address_with_most_ends() -> None:
     server = name_server()
 

@@ -55,7 +55,10 @@ _invalid_type: Final = _one_of("message.type", "DELAY", "FIFO", "MIXED", "NORMAL
 def _invalid_message_type(value: str) -> str | None:
     """As in RocketMQ, a type is a word for clients and its gRPC proxy; a broker takes messages of every type that it serves."""
     if value == "TRANSACTION":
-        return "message.type cannot be TRANSACTION here: this broker does not serve transactions yet"
+        return (
+            "message.type cannot be TRANSACTION here: this broker does not serve transactions yet; make the topic NORMAL, and"
+            " send once your own transaction has committed"
+        )
     return _invalid_type(value)
 
 

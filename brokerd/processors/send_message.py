@@ -14,7 +14,7 @@ from brokerd.processors.handler import not_written
 from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOrigin
 from brokerd.processors.send_properties import TAGS, PropertyReader, tags_code_of
 from brokerd.processors.send_reply import SendReplyEncoder
-from brokerd.processors.special_sends import SpecialSends, SpecialSendsBroker, has_special_properties
+from brokerd.processors.special_sends import SpecialSends, SpecialSendsBroker, has_special_properties, no_transactions
 from brokerd.replies import Refusal
 from brokerd.store import (
     AppendResult,
@@ -25,7 +25,7 @@ from brokerd.store import (
     StoreError,
 )
 from brokerd.topic_validator import invalid_topic, is_closed_to_clients
-from mqwire.codes import PermName, RequestCode, ResponseCode
+from mqwire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode
 from mqwire.command import FLAG_ONEWAY
 from mqwire.compression import decompress
 from mqwire.errors import RemoteProtocolError
@@ -235,6 +235,9 @@ class SendMessageProcessor:
                 f"queue {queue_id} of topic {topic} does not exist: it has {write_queues} write queues;"
                 " refresh the route and send again",
             )
+        if origin.sys_flag & MessageSysFlag.TRANSACTION_MASK:
+            # Without the property, RocketMQ stores it as it is: acknowledged, and in no queue for ever.
+            raise no_transactions()
         if topic == RMQ_SYS_TRACE_TOPIC and broker.acl is not None:
             _check_traces(broker.acl, request, origin.sys_flag)
         return header, queue_id

@@ -45,6 +45,15 @@ class SpecialSendsBroker(Protocol):
     def register_soon(self) -> None: ...
 
 
+def no_transactions() -> Refusal:
+    """Of a transactional message. A half message that were stored as any other would reach consumers uncommitted, or never."""
+    return Refusal(
+        ResponseCode.NO_PERMISSION,
+        "sending transaction message is forbidden: this broker does not serve transactions yet; nothing was stored. Send an"
+        " ordinary message (Java: DefaultMQProducer.send) once your own transaction has committed",
+    )
+
+
 def has_special_properties(properties: bytes) -> bool:
     """Whether a message's properties ask for more than storing it. May say so too often, never too seldom."""
     return (
@@ -66,10 +75,7 @@ class SpecialSends:
         """The message to store instead; raises Refusal for what this broker does not do."""
         properties = string_to_properties(_decode(message.properties))
         if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
-            raise Refusal(
-                ResponseCode.NO_PERMISSION,
-                "sending transaction message is forbidden: this broker does not serve transactions yet",
-            )
+            raise no_transactions()
         if any(name.startswith(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")) for name in properties):
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -2,7 +2,7 @@
 
     python -m tests.security.attacks [--seconds 6] [--only NAME]
     python -m tests.security.attacks --name-server [--seconds 6] [--only NAME]
-    python -m tests.security.attacks --idle 10000
+    python -m tests.security.attacks [--name-server] --idle 10000
 
 measures, with a live daemon for each attack, the 99th percentile of a good client's sends (of its questions for a route) while
 nothing and while the attack goes on, how long the first one took then, over a new connection, and the most memory that the daemon
@@ -615,36 +615,44 @@ def _measured(
         daemon.daemon.kill()
 
 
-def measure_idle(connections: int, folder: Path) -> tuple[int, int]:
-    """Bytes that a broker holds with no client, and with so many that have shown a key and are silent then."""
-    broker = LiveBroker(folder)
-    question = _signed(RequestCode.GET_MAX_OFFSET, fields={"topic": "orders", "queueId": "0"})
+def measure_idle(connections: int, folder: Path, *, of_name_server: bool = False) -> tuple[int, int]:
+    """Bytes that a daemon holds with no client, and with so many that have shown a key and are silent then."""
+    daemon = LiveNameServer(folder) if of_name_server else LiveBroker(folder)
+    if of_name_server:
+        question = _signed(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "orders"})
+    else:
+        question = _signed(RequestCode.GET_MAX_OFFSET, fields={"topic": "orders", "queueId": "0"})
     try:
-        alone = broker.resident_bytes
+        alone = daemon.resident_bytes
         with contextlib.ExitStack() as stack:
             for _ in range(connections):
-                stream = stack.enter_context(connect(broker.address))
+                stream = stack.enter_context(connect(daemon.address))
                 stream.sendall(question)
                 answers(stream, 1)
-            return alone, broker.resident_bytes
+            return alone, daemon.resident_bytes
     finally:
-        broker.daemon.kill()
+        daemon.daemon.kill()
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--only", choices=sorted(ATTACKS))
     parser.add_argument(
         "--idle", type=int, metavar="CONNECTIONS", help="measure what so many silent clients cost, and end"
     )
-    parser.add_argument("--name-server", action="store_true", help="what needs no key, against a name server")
-    options = parser.parse_args()
+    parser.add_argument(
+        "--name-server", action="store_true", help="what needs no key, against a name server; or its silent clients"
+    )
+    options = parser.parse_args(arguments)
     if options.idle:
         _raise_descriptor_limit()
         with tempfile.TemporaryDirectory() as folder:
-            alone, held = measure_idle(options.idle, Path(folder))
-        print(f"{options.idle} silent clients: {held / MEBIBYTE:.0f} MiB, {alone / MEBIBYTE:.0f} MiB without them")
+            alone, held = measure_idle(options.idle, Path(folder), of_name_server=options.name_server)
+        of = "name server" if options.name_server else "broker"
+        print(
+            f"{of}, {options.idle} silent clients: {held / MEBIBYTE:.0f} MiB, {alone / MEBIBYTE:.0f} MiB without them"
+        )
         return int(held > _IDLE_BYTES_MAX)
     failed = False
     print(

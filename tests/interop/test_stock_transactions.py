@@ -34,7 +34,8 @@ public class Transactions {
             producer.sendMessageInTransaction(new Message(arguments[1], "half".getBytes()), null);
             System.out.println("sent");
         } catch (MQClientException error) {
-            System.out.println("refused: " + error.getCause());
+            System.out.print("refused: ");
+            error.printStackTrace(System.out);  // the broker's words are two causes down
         }
         producer.shutdown();
     }

@@ -35,6 +35,7 @@ class AdminBase:
         *,
         use_tls: bool | ssl.SSLContext = False,
         only_addresses: Collection[str] | None = None,
+        patience_ms: int | None = None,
     ) -> None:
         self._client = ClientInstance(
             # JSON headers: every broker and name server reads them, and administration is not in a hurry.
@@ -45,6 +46,7 @@ class AdminBase:
                 use_tls=use_tls,
                 serialize_type="JSON",
                 only_addresses=only_addresses,
+                patience_ms=patience_ms,
             )
         )
 

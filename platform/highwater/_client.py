@@ -55,6 +55,7 @@ class ClientOptions:
     serialize_type: SerializeType = SerializeType.ROCKETMQ
     backend: NetworkBackend | None = None
     only_addresses: frozenset[str] | None = None
+    patience_ms: int | None = None
 
 
 def make_options(
@@ -67,10 +68,12 @@ def make_options(
     heartbeat_broker_interval_ms: int = 30_000,
     serialize_type: SerializeType | str = SerializeType.ROCKETMQ,
     only_addresses: Collection[str] | None = None,
+    patience_ms: int | None = None,
 ) -> ClientOptions:
     """The options of one client, checked; raises ConfigurationError.
 
-    With `only_addresses` it connects to these and the name servers alone.
+    With `only_addresses` it connects to these and the name servers alone. `patience_ms` is all the time that it waits, over its
+    whole life, for answers that do not come; an address that left one request unanswered is not asked again then.
     """
     for name, value in (
         ("timeout_ms", timeout_ms),
@@ -95,6 +98,7 @@ def make_options(
         tls=tls,
         serialize_type=serialize_type,
         only_addresses=None if only_addresses is None else frozenset({*name_servers, *only_addresses}),
+        patience_ms=patience_ms,
     )
 
 
@@ -131,6 +135,7 @@ class ClientInstance:
             backend=options.backend,
             on_connected=self._connected,
             only_addresses=options.only_addresses,
+            patience_ms=options.patience_ms,
         )
         self._name_servers = NameServers(self._remoting, options.namesrv)
         self._routes = RouteTable(self._name_servers, timeout_ms=options.timeout_ms)

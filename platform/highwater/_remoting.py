@@ -24,6 +24,7 @@ from anyio.abc import TaskGroup
 
 from highwater._models import Credentials
 from highwater._network import AnyioBackend, NetworkBackend, NetworkStream, parse_address
+from highwater._patience import Patience
 from highwater.errors import (
     ClientStateError,
     ConnectError,
@@ -154,8 +155,10 @@ class RemotingClient:
         backend: NetworkBackend | None = None,
         on_connected: Callable[[str], None] | None = None,
         only_addresses: Collection[str] | None = None,
+        patience_ms: float | None = None,
     ) -> None:
         self._tasks = tasks
+        self._patience = None if patience_ms is None else Patience(patience_ms)
         self._only = None if only_addresses is None else frozenset(only_addresses)
         self._sign = None if credentials is None else _signature_of(credentials)
         self._tls = tls
@@ -174,6 +177,9 @@ class RemotingClient:
 
         Raises ConnectError, ConnectionLostError, RequestTimeoutError or ProtocolError.
         """
+        if self._patience is not None:
+            timeout_ms = self._patience.timeout_ms(address, timeout_ms)
+        began_s = anyio.current_time()
         frame = self._encode(request)
         waiter = _Waiter()
         channel: _Channel | None = None
@@ -191,6 +197,8 @@ class RemotingClient:
         if waiter.error is not None:
             raise _fresh(waiter.error)
         assert scope.cancelled_caught
+        if self._patience is not None:
+            self._patience.ran_out(address, began_s, anyio.current_time())
         if channel is None:
             raise ConnectError(
                 say(

@@ -50,8 +50,18 @@ class Admin(SyncClient[AsyncAdmin]):
         *,
         use_tls: bool | ssl.SSLContext = False,
         only_addresses: Collection[str] | None = None,
+        patience_ms: int | None = None,
     ) -> None:
-        super().__init__(AsyncAdmin(namesrv, credentials, timeout_ms, use_tls=use_tls, only_addresses=only_addresses))
+        super().__init__(
+            AsyncAdmin(
+                namesrv,
+                credentials,
+                timeout_ms,
+                use_tls=use_tls,
+                only_addresses=only_addresses,
+                patience_ms=patience_ms,
+            )
+        )
 
     @classmethod
     def from_env(cls) -> Self:

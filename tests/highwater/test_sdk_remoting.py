@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
 import pytest
@@ -15,7 +15,7 @@ from highwater._remoting import RemotingClient
 from mqwire.acl import signature_2, signature_matches
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from tests.highwater.scripted import scripted_server
+from tests.highwater.scripted import ScriptedServer, scripted_server
 
 pytestmark = pytest.mark.anyio
 
@@ -232,6 +232,51 @@ async def test_the_name_servers_are_among_the_addresses_that_a_client_was_told()
         "127.0.0.1:1", credentials=None, timeout_ms=1000, use_tls=False, only_addresses=["127.0.0.1:2"]
     )
     assert options.only_addresses == frozenset({"127.0.0.1:1", "127.0.0.1:2"})
+
+
+@asynccontextmanager
+async def impatient(patience_ms: int) -> AsyncIterator[RemotingClient]:
+    async with anyio.create_task_group() as tasks:
+        client = RemotingClient(tasks, patience_ms=patience_ms)
+        yield client
+        await client.aclose()
+        tasks.cancel_scope.cancel()
+
+
+def silent_server() -> AbstractAsyncContextManager[ScriptedServer]:
+    return scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None)
+
+
+async def test_who_did_not_answer_is_not_asked_again_where_patience_is_limited() -> None:
+    async with silent_server() as silent, scripted_server() as good, impatient(60_000) as client:
+        with pytest.raises(errors.RequestTimeoutError):
+            await client.invoke(silent.address, request(), 100)
+        began_s = time.monotonic()
+        with pytest.raises(errors.RequestTimeoutError, match="not asked again"):
+            await client.invoke(silent.address, request(), 5_000)
+        assert time.monotonic() - began_s < 1
+        assert len(silent.requests) == 1
+        assert (await client.invoke(good.address, request(), 5_000)).code == ResponseCode.SUCCESS
+
+
+async def test_all_who_do_not_answer_take_no_more_than_the_patience_and_at_once_they_take_it_once() -> None:
+    async with AsyncExitStack() as stack:
+        silent = [await stack.enter_async_context(silent_server()) for _ in range(6)]
+        client = await stack.enter_async_context(impatient(900))
+        began_s = time.monotonic()
+
+        async def ask(address: str, timeout_ms: int) -> None:
+            with pytest.raises(errors.RequestTimeoutError):
+                await client.invoke(address, request(), timeout_ms)
+
+        async with anyio.create_task_group() as tasks:
+            for one in silent[:3]:
+                tasks.start_soon(ask, one.address, 300)
+        await ask(silent[3].address, 10_000)  # 600 ms are left
+        await ask(silent[4].address, 10_000)
+        await ask(silent[5].address, 10_000)
+        assert 0.8 < time.monotonic() - began_s < 3
+        assert [len(one.requests) for one in silent] == [1, 1, 1, 1, 0, 0]
 
 
 async def test_an_error_of_the_callers_own_code_comes_through_unwrapped() -> None:

@@ -4,7 +4,8 @@ An operator gives one tenant other values than HIGHWATER_LIMITS (`limit_set`). W
 broker.conf and changes there without a restart.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -26,6 +27,7 @@ from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.limits import tenant_limit
 from controlplane.tenants.models import Tenant
+from highwater.errors import HighwaterError
 
 _log = get_logger("controlplane.limits")
 
@@ -55,6 +57,7 @@ _KEPT_TITLES = {
     "stored_bytes_per_topic": say("Bytes stored in a topic on a broker"),
     "stored_bytes": say("Bytes stored on a broker"),
 }
+_GIVING_SECONDS_MAX = 15.0  # brokers of a tenant that are asked no more by then get their limits at the next look
 LIMIT_MAX = 2**53 - 1  # what JSON has exactly everywhere
 # What each broker keeps: our limit's name -> its keys in broker.conf.
 KEPT_BY_BROKERS = {
@@ -171,7 +174,7 @@ def broker_uses(tenant: Tenant) -> list[BrokerUse]:
 
 def limit_set(*, actor: Actor, tenant: Tenant, name: str, value: int | None, reason: str) -> list[str]:
     """Give the tenant another limit, None for the platform's own again; brokers that run get it now. What the tenant has beyond a
-    lower one stays; it gets no more.
+    lower one stays; it gets no more. Takes 15 s at most, and what the cluster takes that is asked by then.
 
     Returns the addresses of brokers that did not take it: they get it by `quotas_reconcile`. Raises NotFound for everyone but
     operators, InvalidInput.
@@ -203,16 +206,37 @@ def limit_set(*, actor: Actor, tenant: Tenant, name: str, value: int | None, rea
             details={"limit": name, "before": before, "after": tenant_limit(locked, name), "reason": reason},
         )
     tenant.limits = locked.limits
-    missing: list[str] = []
     changes = {key: str(tenant_limit(tenant, name)) for key in KEPT_BY_BROKERS.get(name, ())}
-    for cluster in _living(tenant) if changes else ():
-        for replica in Replica.objects.filter(group__cluster=cluster, port__isnull=False):
-            address = replica.address
-            try:
-                with cluster_admin(cluster) as admin:
+    if not changes:
+        return []
+    wanted: dict[Cluster, dict[str, dict[str, str]]] = {}
+    for replica in Replica.objects.filter(group__cluster__in=_living(tenant), port__isnull=False).select_related(
+        "group__cluster__tenant"
+    ):
+        wanted.setdefault(replica.group.cluster, {})[replica.address] = changes
+    missing: list[str] = []
+    deadline = time.monotonic() + _GIVING_SECONDS_MAX
+    for cluster, by_address in wanted.items():
+        missing += by_address if time.monotonic() > deadline else _not_taken(cluster, by_address)
+    return missing
+
+
+def _not_taken(cluster: Cluster, wanted: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Give brokers of a cluster these keys; returns those that did not take them, by address, and why. A cluster's silent brokers
+    cost HIGHWATER_REMOTING_PATIENCE_MS, however many there are.
+    """
+    missing: dict[str, str] = {}
+    tried: set[str] = set()
+    try:
+        with cluster_admin(cluster) as admin:
+            for address, changes in wanted.items():
+                try:
                     admin.update_broker_config(address, changes)
-            except ApplicationError:
-                missing.append(address)
+                except HighwaterError as error:
+                    missing[address] = str(error)
+                tried.add(address)
+    except ApplicationError as error:
+        missing |= {address: str(error) for address in wanted if address not in tried}
     return missing
 
 
@@ -221,18 +245,16 @@ def quotas_reconcile(cluster: Cluster, addresses: Sequence[str]) -> None:
     1.5 s at most where none differs; one that does not answer is asked again at the next look.
     """
     found = broker_configurations(cluster, addresses)
-    wanted = {key: str(value) for key, value in broker_quota_keys(Tenant.objects.get(pk=cluster.tenant_id)).items()}
+    quotas = {key: str(value) for key, value in broker_quota_keys(Tenant.objects.get(pk=cluster.tenant_id)).items()}
+    wanted: dict[str, dict[str, str]] = {}
     for address, kept in found.items():
         changes = {
-            key: value for key, value in wanted.items() if kept is not None and kept.get(key) not in (None, value)
+            key: value for key, value in quotas.items() if kept is not None and kept.get(key) not in (None, value)
         }
-        if not changes:
-            continue
-        try:
-            with cluster_admin(cluster) as admin:
-                admin.update_broker_config(address, changes)
-        except ApplicationError as error:
-            _log.warning("quotas not taken", cluster=str(cluster), broker=address, cause=str(error))
+        if changes:
+            wanted[address] = changes
+    for address, cause in _not_taken(cluster, wanted).items() if wanted else ():
+        _log.warning("quotas not taken", cluster=str(cluster), broker=address, cause=cause)
 
 
 def limits_of_tenants(find: str = "") -> QuerySet[Tenant]:

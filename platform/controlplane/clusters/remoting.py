@@ -1,7 +1,8 @@
 """The one place where the control plane opens connections to a cluster's daemons, with its own credential.
 
 It connects to addresses of the cluster's own rows only, whatever a name server says. Every request has a time limit
-(HIGHWATER_REMOTING_TIMEOUT_MS), and every error of the SDK becomes one of ours.
+(HIGHWATER_REMOTING_TIMEOUT_MS), all that one Admin waits for daemons that do not answer another (HIGHWATER_REMOTING_PATIENCE_MS),
+and every error of the SDK becomes one of ours.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def credentials_of(row: Credential) -> Credentials:
 
 @contextmanager
 def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterator[Admin]:
-    """Yield an Admin of a running cluster.
+    """Yield an Admin of a running cluster. A daemon that left one of its requests unanswered is not asked again by it.
 
     Raises Conflict when the cluster isn't running, BrokerRefused when a daemon answers with an error,
     BrokerUnreachable when none answers, or when too many requests wait for the tenant's clusters.
@@ -52,6 +53,7 @@ def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterato
             timeout_ms=timeout_ms or settings.HIGHWATER_REMOTING_TIMEOUT_MS,
             use_tls=cluster_tls(cluster) or False,
             only_addresses=broker_addresses(cluster),
+            patience_ms=settings.HIGHWATER_REMOTING_PATIENCE_MS,
         ) as admin,
     ):
         yield admin

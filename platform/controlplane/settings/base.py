@@ -32,6 +32,7 @@ HIGHWATER_DRIVER = "controlplane.provisioning.drivers.local.LocalDriver"
 HIGHWATER_PORT_RANGE = value("HIGHWATER_PORT_RANGE")
 HIGHWATER_DAEMON_COMMANDS: dict[str, list[str]] = {}  # daemon -> command line; default: this Python, `-m` daemon
 HIGHWATER_REMOTING_TIMEOUT_MS = 3000  # of every request to a name server or broker
+HIGHWATER_REMOTING_PATIENCE_MS = 9000  # for all daemons of a cluster that do not answer, each time it is worked on
 # Of each web process (granian's --blocking-threads): so many requests it answers at once, and clusters that hang get not all.
 HIGHWATER_WEB_THREADS = value("HIGHWATER_WEB_THREADS")
 # How long a worker that runs a step may be silent before another takes it over. It renews its claim four times as often.

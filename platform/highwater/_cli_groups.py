@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from highwater._cli_format import parse_time, time_text
 from highwater._cli_session import Session, Switch, verb
 from highwater._cli_topics import Broker, Cluster, parse_attributes
+from highwater._models import MessageQueue
 from highwater._sync_admin import Admin
 from highwater.errors import (
     BrokerError,
@@ -253,13 +255,24 @@ def reset_offset_by_time(
     group: Group,
     topic: Annotated[str, typer.Option("-t", "--topic", help="The topic.")],
     timestamp: Annotated[
-        str,
+        str | None,
         typer.Option("-s", "--timestamp", help="now, -1 (the end), milliseconds, or a time like 2026-01-31T23:59:59."),
-    ],
+    ] = None,
     force: Annotated[Switch, typer.Option("-f", "--force", help="Also forward, not only back.")] = "true",
+    broker: Annotated[str | None, typer.Option("-b", "--broker-name", help="Only one queue: its broker group.")] = None,
+    queue_id: Annotated[int | None, typer.Option("-q", "--queue", min=0, help="Only one queue: its number.")] = None,
+    offset: Annotated[int | None, typer.Option("-o", "--offset", min=0, help="Its offset, instead of a time.")] = None,
 ) -> None:
-    """Set a group to a time in every queue of a topic, be its members connected or not."""
+    """Set a group to a time in every queue of a topic, or one queue to an offset, be its members connected or not."""
+    offsets: Mapping[MessageQueue, int]
     with session.admin() as admin:
-        offsets = admin.reset_offset_by_time(group, topic, parse_time(timestamp), force=force == "true")
+        if broker is not None and queue_id is not None and offset is not None and timestamp is None:
+            queue = MessageQueue(topic, broker, queue_id)
+            admin.reset_offset(group, queue, offset)
+            offsets = {queue: offset}
+        elif timestamp is not None and broker is None and queue_id is None and offset is None:
+            offsets = admin.reset_offset_by_time(group, topic, parse_time(timestamp), force=force == "true")
+        else:
+            raise ConfigurationError("give a time (-s), or one queue and its offset (-b, -q and -o)")
     rows = [[queue.broker_name, queue.queue_id, offset] for queue, offset in offsets.items()]
     session.table(["broker", "queue", "offset"], rows)

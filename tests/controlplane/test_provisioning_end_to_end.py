@@ -215,6 +215,12 @@ def test_a_group_is_reset_after_a_preview_and_taken_back(cluster: LiveCluster) -
     undone = cluster.api.post(f"{resets}{made.json()['id']}/undo/", json={})
     assert undone.status_code == 201, undone.text
     assert _lag(cluster, "readers") == 0
+    held = [queue for queue in cluster.get("topics/invoices/")["live"]["queues"] if queue["max_offset"] != "0"]
+    exact = [f"{queue['broker_name']}:{queue['queue_id']}:{int(queue['max_offset']) - 1}" for queue in held]
+    one_each = cluster.api.post(resets, json={"topic": "invoices", "target": "offsets", "offsets": exact})
+    assert one_each.status_code == 201, one_each.text
+    assert _lag(cluster, "readers") == len(held)
+    assert cluster.api.post(f"{resets}{one_each.json()['id']}/undo/", json={}).status_code == 201
     again = cluster.api.post(f"{resets}{made.json()['id']}/undo/", json={})
     assert (again.status_code, again.json()["code"]) == (409, "already_undone")
 
@@ -267,6 +273,7 @@ def test_a_reset_of_what_is_not_there_says_what_is_missing(cluster: LiveCluster)
         ({**asked, "topic": "none"}, "topic"),
         ({**asked, "target": "time"}, "at"),
         ({**asked, "target": "shift"}, "shift"),
+        ({**asked, "target": "offsets", "offsets": ["no-broker:0:0"]}, "offsets"),
         ({**asked, "target": "group", "source_group": "unknown"}, "source_group"),
     ):
         answer = cluster.api.post(f"{groups}readers/offset-resets/", json=body)

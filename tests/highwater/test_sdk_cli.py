@@ -156,6 +156,9 @@ def test_a_group_is_made_shown_reset_and_deleted(n: tuple[str, str], topic: str,
     assert as_json("consumerConnection", *n, "-g", group) == []
     offsets = as_json("resetOffsetByTime", *n, "-g", group, "-t", topic, "-s", "-1")
     assert [row["offset"] for row in offsets] == [1, 0, 0, 0]
+    one = as_json("resetOffsetByTime", *n, "-g", group, "-t", topic, "-b", "broker-a", "-q", "0", "-o", "0")
+    assert [(row["queue"], row["offset"]) for row in one] == [(0, 0)]
+    assert [row["consumer_offset"] for row in as_json("consumerProgress", *n, "-g", group)] == [0, 0, 0, 0]
     assert group in {row["group"] for row in as_json("consumerProgress", *n)}
     succeed("deleteSubGroup", *n, "-g", group, "-c", "DefaultCluster", "-r", "true")
     assert group not in {row["group"] for row in as_json("consumerProgress", *n)}

@@ -14,6 +14,8 @@ from controlplane.consumers.paced import RATE_MAX
 from controlplane.consumers.replays import ReplayWish, places_of
 from controlplane.consumers.services import SHIFT_MAX, Target
 
+EXACT_MAX = 64
+
 
 class OffsetResetForm(forms.Form):
     """Where a group is to go on in one of its topics."""
@@ -31,6 +33,10 @@ class OffsetResetForm(forms.Form):
             (ResetTarget.TIME, Choice(say("At a time"), say("With the first message stored then or later."))),
             (ResetTarget.SHIFT, Choice(say("By a number of messages"), say("In each queue, on or back."))),
             (ResetTarget.GROUP, Choice(say("Where another group is"), say("Queue by queue."))),
+            (
+                ResetTarget.OFFSETS,
+                Choice(say("At exact offsets"), say("Queues that are not named stay where they are.")),
+            ),
         ],
     )
     at = UtcMoment(label=say("Time (UTC)"), help_text=say("For “At a time”."), required=False)
@@ -44,15 +50,40 @@ class OffsetResetForm(forms.Form):
     source_group = forms.CharField(
         label=say("Other group"), required=False, max_length=255, help_text=say("For “Where another group is”.")
     )
+    offsets = forms.CharField(
+        label=say("Offsets"),
+        required=False,
+        max_length=EXACT_MAX * 40,
+        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "placeholder": "broker-a:0:1234"}),
+        help_text=say(
+            "For “At exact offsets”: a line broker:queue:offset for each queue, at most %(most)s here; the API takes more.",
+            most=EXACT_MAX,
+        ),
+    )
 
-    def __init__(self, *args: Any, topics: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, topics: Sequence[str], offsets: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["topic"] = forms.ChoiceField(label=say("Topic"), choices=[(name, name) for name in topics])
+        if len(offsets) <= EXACT_MAX:
+            self.fields["offsets"].initial = "\n".join(offsets)
+
+    def clean_offsets(self) -> str:
+        """Bound the lines: they travel in the page's address."""
+        text = str(self.cleaned_data["offsets"])
+        if len(text.split()) > EXACT_MAX:
+            raise forms.ValidationError(say("At most %(most)s.", most=EXACT_MAX))
+        return text
 
     def wanted(self) -> Target:
         """Return the target of a valid form."""
         values = self.cleaned_data
-        return Target(ResetTarget(values["target"]), values["at"], values["shift"], values["source_group"])
+        return Target(
+            ResetTarget(values["target"]),
+            values["at"],
+            values["shift"],
+            values["source_group"],
+            tuple(values["offsets"].split()),
+        )
 
 
 class ReplayForm(forms.Form):

@@ -131,7 +131,8 @@ class OffsetResetListApi(ClusterApi):
         values = dict(form.validated_data)
         dry_run = is_dry_run(request, values)
         topic = values.pop("topic")
-        target = Target(ResetTarget(values.pop("target")), **values)
+        offsets = tuple(values.pop("offsets", ()))
+        target = Target(ResetTarget(values.pop("target")), offsets=offsets, **values)
         if dry_run:
             plan = reset_preview(cluster=self.cluster, group=group, topic=topic, target=target)
             return Response(ResetPlanSerializer(plan_shown(plan)).data)

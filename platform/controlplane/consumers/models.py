@@ -18,6 +18,7 @@ class ResetTarget(models.TextChoices):
     TIME = "time"
     SHIFT = "shift"
     GROUP = "group"
+    OFFSETS = "offsets"
     UNDO = "undo"
 
 
@@ -32,7 +33,7 @@ class OffsetReset(BaseModel):
     consumer_group = models.CharField(max_length=255)
     topic = models.CharField(max_length=255)
     target = models.CharField(max_length=16, choices=ResetTarget.choices)
-    details = models.JSONField(default=dict, help_text="timestamp, shift or source_group, as asked")
+    details = models.JSONField(default=dict, help_text="timestamp, shift, source_group or offsets, as asked")
     queues: Any = SentencesField(default=list)
     made_by = models.CharField(max_length=254)
     undoes = models.OneToOneField("self", on_delete=models.CASCADE, null=True, related_name="undone_by")

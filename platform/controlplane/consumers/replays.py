@@ -257,7 +257,7 @@ def _connect(cluster: Cluster) -> Iterator[tuple[Admin, Producer]]:
 REPLAYS = Kind(DeadLetterReplay, TURN_TASK, _DeadLetters, _connect)
 
 
-def places_of(texts: Iterable[str]) -> tuple[Place, ...]:
+def places_of(texts: Iterable[str], *, field: str = "places") -> tuple[Place, ...]:
     """Return places written as broker:queue:offset; raises InvalidInput for one that isn't."""
     found = []
     for text in texts:
@@ -265,11 +265,11 @@ def places_of(texts: Iterable[str]) -> tuple[Place, ...]:
         queue_id, _, offset = rest.partition(":")
         if not (broker_name and queue_id.isascii() and queue_id.isdigit() and offset.isascii() and offset.isdigit()):
             raise InvalidInput.for_field(
-                "places", say("%(text)s is not broker:queue:offset.", text=f"{text[:80]!r}"), "invalid"
+                field, say("%(text)s is not broker:queue:offset.", text=f"{text[:80]!r}"), "invalid"
             )
         if len(queue_id) > 9 or len(offset) > 18:
             raise InvalidInput.for_field(
-                "places", say("%(text)s is not broker:queue:offset.", text=f"{text[:80]!r}"), "invalid"
+                field, say("%(text)s is not broker:queue:offset.", text=f"{text[:80]!r}"), "invalid"
             )
         found.append(Place(broker_name, int(queue_id), int(offset)))
     return tuple(found)

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import say
+from controlplane.consumers.replay_plan import Place
 from highwater import MessageQueue
 
 
@@ -69,6 +71,39 @@ def plan_to(now: Sequence[QueueNow], wanted: Mapping[MessageQueue, int | None]) 
         else:
             queues.append(QueueReset(one.queue, one.offset, after))
     return ResetPlan(tuple(queues), tuple(left_out))
+
+
+def exact_offsets(now: Sequence[QueueNow], places: Sequence[Place]) -> dict[MessageQueue, int | None]:
+    """Return the offsets as they were asked for. Raises InvalidInput for a queue that is not there, or does not hold its offset."""
+    known = {(one.queue.broker_name, one.queue.queue_id): one for one in now}
+    wanted: dict[MessageQueue, int | None] = {}
+    for place in places:
+        one = known.get((place.broker_name, place.queue_id))
+        if one is None:
+            raise InvalidInput.for_field(
+                "offsets",
+                say(
+                    "The topic has no queue %(queue)s on %(broker)s.",
+                    queue=place.queue_id,
+                    broker=place.broker_name[:80],
+                ),
+                "not_found",
+            )
+        if not one.min_offset <= place.offset <= one.max_offset:
+            raise InvalidInput.for_field(
+                "offsets",
+                say(
+                    "Queue %(queue)s of %(broker)s can go to %(first)s to %(end)s, not to %(offset)s.",
+                    queue=place.queue_id,
+                    broker=place.broker_name,
+                    first=one.min_offset,
+                    end=one.max_offset,
+                    offset=place.offset,
+                ),
+                "out_of_range",
+            )
+        wanted[one.queue] = place.offset
+    return wanted
 
 
 def shifted(now: Sequence[QueueNow], shift: int) -> dict[MessageQueue, int | None]:

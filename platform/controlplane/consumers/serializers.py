@@ -11,7 +11,7 @@ from controlplane.consumers.models import OffsetReset, ReplayState, ReplayTarget
 from controlplane.consumers.paced import OUTCOMES, RATE_MAX, SELECTED_MAX
 from controlplane.consumers.reset_plan import ResetPlan
 from controlplane.consumers.route_map import MEMBERS_ASKED_MAX
-from controlplane.consumers.services import SHIFT_MAX
+from controlplane.consumers.services import OFFSETS_MAX, SHIFT_MAX
 from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES
 from controlplane.topics.serializers import ShownBodySerializer
 
@@ -184,6 +184,13 @@ class OffsetResetCreateSerializer(DryRunShape):
     )
     source_group = serializers.CharField(
         required=False, allow_blank=True, max_length=255, help_text="of `group`: whose offsets to take"
+    )
+    offsets = serializers.ListField(
+        child=serializers.CharField(max_length=300),
+        required=False,
+        allow_empty=True,
+        max_length=OFFSETS_MAX,
+        help_text="of `offsets`: broker:queue:offset of each queue that is to move, within what it holds",
     )
 
 

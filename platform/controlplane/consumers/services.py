@@ -4,6 +4,7 @@ A broker applies a reset at once, whether members are connected or not, and send
 Commits until then don't count.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,23 +19,29 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, NotFound
 from controlplane.common.sentences import say
 from controlplane.consumers.models import OffsetReset, ResetTarget
-from controlplane.consumers.reset_plan import QueueNow, QueueReset, ResetPlan, plan_to, shifted
+from controlplane.consumers.replay_plan import Place
+from controlplane.consumers.replays import places_of
+from controlplane.consumers.reset_plan import QueueNow, QueueReset, ResetPlan, exact_offsets, plan_to, shifted
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
 from highwater import Admin, MessageQueue
 from highwater.errors import BrokerError, HighwaterError, NoRouteError
 
 SHIFT_MAX = 10**12
+OFFSETS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to. `at` is of TIME, `shift` of SHIFT (below 0: back), `source_group` of GROUP."""
+    """Where to. `at` is of TIME, `shift` of SHIFT (below 0: back), `source_group` of GROUP, `offsets` of OFFSETS: each
+    `broker:queue:offset`, the queues that are not named stay where they are.
+    """
 
     kind: ResetTarget
     at: datetime | None = None
     shift: int | None = None
     source_group: str = ""
+    offsets: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise InvalidInput when what its kind needs is missing."""
@@ -44,6 +51,27 @@ class Target:
             raise InvalidInput.for_field("shift", say("Say by how many messages, below 0 for back."), "required")
         if self.kind == ResetTarget.GROUP and not self.source_group:
             raise InvalidInput.for_field("source_group", say("Say which group's offsets to take."), "required")
+        if self.kind == ResetTarget.OFFSETS:
+            self.wanted_places()
+
+    def wanted_places(self) -> tuple[Place, ...]:
+        """Return the offsets of OFFSETS; raises InvalidInput."""
+        if not self.offsets:
+            raise InvalidInput.for_field(
+                "offsets", say("Give broker:queue:offset of each queue that is to move."), "required"
+            )
+        if len(self.offsets) > OFFSETS_MAX:
+            raise InvalidInput.for_field("offsets", say("At most %(most)s.", most=OFFSETS_MAX), "max_length")
+        found = places_of(self.offsets, field="offsets")
+        named = Counter((one.broker_name, one.queue_id) for one in found)
+        for (broker_name, queue_id), times in named.items():
+            if times > 1:
+                raise InvalidInput.for_field(
+                    "offsets",
+                    say("Queue %(queue)s of %(broker)s is named twice.", queue=queue_id, broker=broker_name),
+                    "invalid",
+                )
+        return found
 
     @property
     def details(self) -> dict[str, Any]:
@@ -55,6 +83,8 @@ class Target:
                 return {"shift": self.shift}
             case ResetTarget.GROUP:
                 return {"source_group": self.source_group}
+            case ResetTarget.OFFSETS:
+                return {"offsets": list(self.offsets)}
             case _:
                 return {}
 
@@ -132,6 +162,8 @@ def _plan(admin: Admin, cluster: Cluster, group: str, topic: str, target: Target
             assert target.at is not None, "checked before"
             timestamp_ms = int(target.at.timestamp() * 1000)
             wanted = {one.queue: admin.search_offset(one.queue, timestamp_ms) for one in now}
+        case ResetTarget.OFFSETS:
+            wanted = exact_offsets(now, target.wanted_places())
         case ResetTarget.UNDO:
             raise InvalidInput.for_field("target", say("A reset is undone at its own address."), "invalid")
     return plan_to(now, wanted)

@@ -35,8 +35,14 @@ QUEUES_SHOWN_MAX = 200
 def group_reset(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
     """`?topic=&target=` shows the preview; a POST there resets the offsets."""
     found = cluster_get(tenant, cluster)
-    topics = sorted(group_outlook(found, group).live.topics, key=topic_name_is_system)  # its own first
-    form = OffsetResetForm(request.GET or None, topics=topics)
+    live = group_outlook(found, group).live
+    topics = sorted(live.topics, key=topic_name_is_system)  # its own first
+    now = [
+        f"{one.broker_name}:{one.queue_id}:{one.consumer_offset}"
+        for one in live.queues or ()
+        if topics and one.topic == topics[0] and one.consumer_offset >= 0
+    ]
+    form = OffsetResetForm(request.GET or None, topics=topics, offsets=now)
     plan: ResetPlan | None = None
     line: Act | None = None
     if form.is_valid():
@@ -107,8 +113,8 @@ def _tell(request: ConsoleRequest, made: OffsetReset) -> None:
         tell_done(
             request,
             say_count(
-                "%(count)s queue was reset. Members that are connected follow within 15 seconds.",
-                "%(count)s queues were reset. Members that are connected follow within 15 seconds.",
+                "%(count)s queue was reset. Members that are connected go there at once, Go’s client within 40 seconds.",
+                "%(count)s queues were reset. Members that are connected go there at once, Go’s client within 40 seconds.",
                 done,
             ),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,12 +17,14 @@ import pytest
 
 from controlplane.console.snippets import Values, snippets_render
 from tests.interop.java_toolchain import CACHE_DIR, POM, cache_lock
-from tests.interop.stock import run_go, run_java
 from tests.support.platform_stack import PlatformStack
 
 TENANT = "snippets"
 TOPIC = "first-steps"
 PROVISIONING_SECONDS_MAX = 90
+# What is typed, not written into a file.
+COMMANDS = ("Install", "Run")
+PRINTED_SECONDS_MAX = 400
 LANGUAGES = ("java", "go", "node", "python")
 
 
@@ -54,16 +57,47 @@ def values(platform_stack: PlatformStack) -> Iterator[Values]:
         api.delete(cluster)
 
 
-def test_the_java_program_sends_and_receives_over_tls(values: Values, tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text(text_of(values, "java", "ca.pem"))
-    output = run_java(text_of(values, "java", "src/main/java/Quickstart.java"), tmp_path)
+def test_the_java_program_as_printed_sends_and_receives_over_tls(values: Values, tmp_path: Path) -> None:
+    repository = CACHE_DIR / "maven-repository"
+    with cache_lock("maven-repository"):
+        # Not the user's own repository: what is missing there is what a newcomer has to fetch.
+        output = run_printed(values, "java", tmp_path, MAVEN_OPTS=f"-Dmaven.repo.local={repository}")
     assert "sent SEND_OK" in output
     assert "received Hello from Java" in output
+    assert "BUILD FAILURE" not in output
 
 
-def test_the_go_program_sends_and_receives(values: Values, tmp_path: Path) -> None:
-    output = run_go(text_of(values, "go", "main.go"), tmp_path)
+def test_the_go_program_as_printed_sends_and_receives(values: Values, tmp_path: Path) -> None:
+    with cache_lock("go-printed"):
+        output = run_printed(values, "go", tmp_path, GOPATH=str(CACHE_DIR / "go-printed"), GOFLAGS="-modcacherw")
+    assert "sent 0" in output
     assert "received Hello from Go" in output
+
+
+def run_printed(values: Values, language: str, folder: Path, **environment: str) -> str:
+    """Put the files where their titles say and run the command lines in the order in which they are printed; returns all output."""
+    output = ""
+    snippet = next(snippet for snippet in snippets_render(values) if snippet.name == language)
+    for file in sorted(snippet.files, key=lambda file: str(file.title) in COMMANDS):
+        if str(file.title) not in COMMANDS:
+            (folder / file.title).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file.title).write_text(file.text)
+            continue
+        done = subprocess.run(
+            ["sh", "-e", "-c", file.text],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PRINTED_SECONDS_MAX,
+            check=False,
+        )
+        output += done.stdout
+        # The registries of Maven and Go must be reachable here, directly or by a mirror: a program that can't be fetched can't run.
+        assert done.returncode == 0, f"{file.text}\n{output[-8000:]}"
+    return output
 
 
 def test_the_python_program_sends_and_receives_over_tls(values: Values, tmp_path: Path) -> None:
@@ -130,7 +164,6 @@ def test_a_language_whose_client_has_no_tls_says_so(language: str) -> None:
 
 
 def test_the_printed_pom_asks_for_the_client_that_is_tested_and_a_java_that_maven_3_8_compiles_for() -> None:
-    # `mvn compile` itself would fetch three plugins: the program is compiled by javac above.
     printed = ElementTree.fromstring(text_of(Values("h:1"), "java", "pom.xml"))
     tested = ElementTree.parse(POM).getroot()
     assert printed.findtext(".//{*}dependency/{*}artifactId") == "rocketmq-client"

@@ -186,10 +186,16 @@ def _hidden_navigation(page: Page) -> list[str]:
 
 
 def _widest(page: Page) -> str:
-    """The elements that stick out, for the message of a failed test."""
+    """The elements that stick out, for the message of a failed test: not what scrolls within another."""
     found: str = page.evaluate(
         """() => [...document.querySelectorAll("body *")]
             .filter(element => element.getBoundingClientRect().right > innerWidth + 1)
+            .filter(element => {
+                for (let outer = element.parentElement; outer; outer = outer.parentElement) {
+                    if (getComputedStyle(outer).overflowX !== "visible") return false;
+                }
+                return true;
+            })
             .slice(0, 5)
             .map(element => element.outerHTML.slice(0, 120))
             .join("\\n")"""

@@ -247,13 +247,13 @@ def test_the_operators_pages_look_right(
     refused = JobRun.objects.get(rows_refused=2)
     log_in(olga)
     for name, path in (
-        *(("plan", "plans/standard/"), ("jobs", "jobs/")),
-        *(("job failed", f"jobs/{failed.pk}/"), ("job refused", f"jobs/{refused.pk}/")),
+        *(("operator plan", "plans/standard/"), ("operator jobs", "jobs/")),
+        *(("operator job failed", f"jobs/{failed.pk}/"), ("operator job refused", f"jobs/{refused.pk}/")),
     ):
         page.goto(f"{live_server.url}/operator/{path}")
-        if name == "jobs":
+        if name == "operator jobs":
             assert_drawn(page, "ingest-delay")
-        look_at(page, f"operator {name}")
+        look_at(page, name)
 
 
 def make_day_of_runs(now: datetime) -> JobRun:

@@ -267,6 +267,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("sessions/<int:session>/end/", sessions.session_end, name="session-end"),
     path("identities/", identities.identity_list, name="identity-list"),
     path("identities/<int:identity>/remove/", identities.identity_remove, name="identity-remove"),
+    # Where django-allauth would show a page of its own, and leads after a connection.
+    path("3rdparty/", identities.identity_list, name="identity-list-of-allauth"),
     path("tenants/", front.tenant_list, name="tenant-list"),
     path("tenants/new/", front.tenant_new, name="tenant-new"),
     path("invitations/", invitations.invitation, name="invitation"),

@@ -10,7 +10,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from controlplane.console.views import group_members as members_view
 from controlplane.consumers import running
-from controlplane.consumers.selectors import GroupMembers, Member
+from controlplane.consumers.selectors import GroupMembers, Member, OwnSubscription
 from controlplane.consumers.subscriptions import Subscribed, compare
 from highwater import RequestTimeoutError
 from tests.console.browser import LogIn, look_at
@@ -79,10 +79,18 @@ def test_the_groups_page_leads_there_for_those_who_may_ask(world: World, member:
 def group_of(world: World, monkeypatch: pytest.MonkeyPatch, reported: dict[str, str], not_compared: int = 0) -> str:
     """The page of a group whose members subscribe so to the topic payments."""
     comparison = compare({client: {"payments": Subscribed(expression)} for client, expression in reported.items()})
-    members = tuple(Member(client, "10.0.0.7:5000", "JAVA", 477) for client in reported)
+    members = tuple(
+        Member(client, "10.0.0.7:5000", "JAVA", 477, (OwnSubscription("payments", expression, "TAG"),))
+        for client, expression in reported.items()
+    ) + tuple(Member(f"unheard-{number}", "10.0.0.8:5000", "JAVA", 477) for number in range(not_compared))
     found = GroupMembers(members, (("payments", "paid"),), "", "", comparison, not_compared)
     monkeypatch.setattr(members_view, "group_members", lambda _cluster, _group: found)
     return world.client(world.bob).get(world.path("clusters/orders/lag/billing/")).content.decode()
+
+
+def own_of(page: str, client_id: str) -> str:
+    """The cell of a member's own subscriptions."""
+    return page.partition(f'data-subscriptions="{client_id}"')[2].partition("</td>")[0]
 
 
 def test_a_member_that_subscribes_otherwise_than_most_is_named_with_the_difference(
@@ -94,6 +102,10 @@ def test_a_member_that_subscribes_otherwise_than_most_is_named_with_the_differen
     notice = page[page.index("subscribe alike") : page.index("Members that are connected")]
     assert "odd-one" in notice
     assert "with TAG <code>&lt;refunded&gt;</code> instead of TAG <code>paid</code>" in notice
+    assert "<code>paid</code>" in own_of(page, "a")
+    assert "differs from most" not in own_of(page, "b")
+    assert "<code>&lt;refunded&gt;</code>" in own_of(page, "odd-one")
+    assert "differs from most" in own_of(page, "odd-one")
 
 
 def test_without_a_majority_it_is_said_with_whom_the_others_are_compared(
@@ -101,12 +113,15 @@ def test_without_a_majority_it_is_said_with_whom_the_others_are_compared(
 ) -> None:
     page = group_of(world, monkeypatch, {"a": "paid", "b": "refunded"})
     assert "No way to subscribe is the most common one. Compared with a, these differ" in page
+    assert "differs from a" in own_of(page, "b")
 
 
 def test_members_that_subscribe_alike_get_no_notice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     page = group_of(world, monkeypatch, {"a": "paid || due", "b": "due||paid"}, not_compared=2)
     assert "subscribe alike" not in page
     assert "Whether 2 of them subscribe like the others is not known" in page
+    assert "<code>paid || due</code>" in own_of(page, "a")
+    assert "–" in own_of(page, "unheard-0")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -17,13 +17,26 @@ from mqwire.versions import version_name
 
 
 @dataclass(frozen=True, slots=True)
+class OwnSubscription:
+    """How one member subscribes to a topic. `expression_type` is RocketMQ's TAG or SQL92."""
+
+    topic: str
+    expression: str
+    expression_type: str
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
-    """A connected client. `version` is the ordinal of RocketMQ's MQVersion, `version_name` the same as people write it."""
+    """A connected client. `version` is the ordinal of RocketMQ's MQVersion, `version_name` the same as people write it.
+
+    `subscriptions` is what it has reported itself, sorted by topic, without system topics; None where the broker doesn't know.
+    """
 
     client_id: str
     address: str
     language: str
     version: int
+    subscriptions: tuple[OwnSubscription, ...] | None = None
 
     @property
     def version_name(self) -> str:
@@ -52,22 +65,29 @@ def group_members(cluster: Cluster, group: str) -> GroupMembers:
         if group not in admin.group_list(cluster=cluster.slug):
             raise NotFound(say("The brokers know no consumer group of this name."))
         found = admin.consumer_connections(group)
+    own = {
+        client_id: tuple(
+            OwnSubscription(one.topic, one.expression, one.expression_type)
+            for one in sorted(mine, key=lambda one: one.topic)
+            if not topic_name_is_system(one.topic)
+        )
+        for client_id, mine in found.member_subscriptions.items()
+    }
     return GroupMembers(
-        members=tuple(Member(one.client_id, one.client_addr, one.language, one.version) for one in found.connections),
+        members=tuple(
+            Member(one.client_id, one.client_addr, one.language, one.version, own.get(one.client_id))
+            for one in found.connections
+        ),
         subscriptions=tuple(found.subscriptions.items()),
         consume_type=found.consume_type or "",
         message_model=found.message_model or "",
         comparison=compare(
             {
-                client_id: {
-                    one.topic: Subscribed(one.expression, one.expression_type)
-                    for one in mine
-                    if not topic_name_is_system(one.topic)
-                }
-                for client_id, mine in found.member_subscriptions.items()
+                client_id: {one.topic: Subscribed(one.expression, one.expression_type) for one in mine}
+                for client_id, mine in own.items()
             }
         ),
-        not_compared=sum(one.client_id not in found.member_subscriptions for one in found.connections),
+        not_compared=sum(one.client_id not in own for one in found.connections),
     )
 
 

@@ -18,6 +18,14 @@ from controlplane.topics.serializers import ShownBodySerializer
 WAYS = [(value, label) for value, label in ResetTarget.choices if value != ResetTarget.UNDO]
 
 
+class OwnSubscriptionSerializer(Shape):
+    """How one member subscribes to a topic."""
+
+    topic = serializers.CharField()
+    expression = serializers.CharField(allow_blank=True)
+    expression_type = serializers.CharField(allow_blank=True, help_text="TAG or SQL92; empty: TAG")
+
+
 class MemberSerializer(Shape):
     """A client that is connected."""
 
@@ -26,6 +34,9 @@ class MemberSerializer(Shape):
     language = serializers.CharField()
     version = serializers.IntegerField(help_text="ordinal of RocketMQ's MQVersion")
     version_name = serializers.CharField(allow_blank=True, help_text="such as 5.3.3; empty before 4.0.0")
+    subscriptions = OwnSubscriptionSerializer(
+        many=True, allow_null=True, help_text="its own, without system topics; null: the broker does not know them"
+    )
 
 
 class GroupSubscriptionSerializer(Shape):

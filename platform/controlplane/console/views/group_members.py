@@ -38,6 +38,7 @@ def members_context(request: ConsoleRequest, cluster: Cluster, group: str) -> di
             "members": shown,
             "members_more": len(connected.members) - len(shown),
             "subscriptions": [one for one in connected.subscriptions if not topic_name_is_system(one[0])],
+            "odd_ids": {one.client_id for one in connected.comparison.odd},
             "odd": connected.comparison.odd[:ODD_SHOWN_MAX],
             "odd_more": len(connected.comparison.odd) - ODD_SHOWN_MAX,
             "how": gettext(", ").join(

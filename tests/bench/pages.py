@@ -79,6 +79,8 @@ PAGES = (
     "/api/v1/tenants/large/clusters/c000/topics/?limit=200",
     "/api/v1/tenants/large/clusters/c000/lag/?limit=200",
     "/api/v1/tenants/large/clusters/c000/figures/",
+    "/api/v1/tenants/large/metrics/",
+    "/api/v1/tenants/large/metrics/?cluster=c000",
 )
 
 

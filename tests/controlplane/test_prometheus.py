@@ -9,13 +9,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import yaml
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane.clusters.models import Health, NameServer, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, ClusterMode, Health, NameServer, Replica
+from controlplane.failover.models import ReplicaSample
+from controlplane.failover.role_map import group_rows
+from controlplane.insight import prometheus
 from controlplane.insight.models import ClusterFigures
-from controlplane.insight.prometheus import METRICS
+from controlplane.insight.prometheus import ALIASES, METRICS
 from deploy.local.layout import REPOSITORY
 from tests.controlplane.billing_world import lag_window
 from tests.controlplane.world import Json, World, make_cluster
@@ -24,7 +30,7 @@ METRICS_PATH = "/api/v1/tenants/acme/metrics/"
 
 
 def scraped(client: Json) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Values by name and the values of the labels in their order, as Prometheus' own parser reads them."""
+    """Values by name and the values of the labels by their names' order, as Prometheus' own parser reads them."""
     answer = client.call("GET", METRICS_PATH, Accept="application/openmetrics-text;q=0.8,text/plain;q=0.5,*/*;q=0.1")
     assert (answer.status_code, answer["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     families = text_string_to_metric_families(answer.content.decode())
@@ -123,3 +129,112 @@ def test_the_page_of_channels_has_the_configuration_that_scrapes_this_tenant(
         "http",
         [{"targets": ["testserver"]}],
     )
+
+
+def full_world(world: World) -> None:
+    """Rows of which every metric has a sample."""
+    now = timezone.now()
+    answered = {"health": Health.HEALTHY, "sampled_at": now}
+    NameServer.objects.filter(cluster=world.cluster).update(**answered)
+    Replica.objects.filter(group__cluster=world.cluster).update(**answered)
+    Cluster.objects.filter(pk=world.cluster.pk).update(mode=ClusterMode.SYNC)
+    group = BrokerGroup.objects.get(cluster=world.cluster)
+    master = group.replicas.get()
+    slave = Replica.objects.create(group=group, broker_id=1, host="127.0.0.9", port=3, **answered)
+    for replica, role in ((master, "master"), (slave, "slave")):
+        ReplicaSample.objects.create(
+            replica=replica, sampled_at=now, last_seen_at=now, role=role, epoch=1, gap_bytes=7, accepts_sends=True,
+            claims=role == "master", end_offset=9, held_offset=9, in_sync=True,
+        )  # fmt: skip
+    ClusterFigures.objects.create(
+        cluster=world.cluster, sampled_at=now, in_per_second=4.5, out_per_second=3.5, backlog_messages=12, stored_bytes=7,
+        disk_used=0.5, connections=3, answer_ms=12.5, replica_gap_bytes=7,
+    )  # fmt: skip
+    lag_window(world.cluster, now - timedelta(minutes=5), lag=12, lag_ms=1500)
+    lag_window(world.cluster, now - timedelta(minutes=5), topic="%RETRY%billing", lag=3, lag_ms=900)
+
+
+def test_rocketmqs_own_names_have_the_same_values_in_their_units(world: World, api: Callable[..., Json]) -> None:
+    full_world(world)
+    found = scraped(api(world.bob))
+    assert {name: value for name, value in found.items() if name[0].startswith("rocketmq_")} == {
+        ("rocketmq_consumer_lag_messages", ("orders", "billing", "payments")): 12,
+        ("rocketmq_consumer_lag_messages", ("orders", "billing", "%RETRY%billing")): 3,
+        ("rocketmq_consumer_lag_latency", ("orders", "billing", "payments")): 1500,
+        ("rocketmq_consumer_lag_latency", ("orders", "billing", "%RETRY%billing")): 900,
+        ("rocketmq_storage_size", ("orders",)): 7,
+        ("rocketmq_broker_tps", ("broker-a", "orders")): 4.5,
+        ("rocketmq_broker_qps", ("broker-a", "orders")): 3.5,
+        ("rocketmq_group_diff", ("orders", "billing", "payments")): 12,
+        ("rocketmq_group_retrydiff", ("orders", "billing", "%RETRY%billing")): 3,
+        ("rocketmq_group_get_latency_by_storetime", ("orders", "billing", "payments")): 1500,
+        ("rocketmq_group_get_latency_by_storetime", ("orders", "billing", "%RETRY%billing")): 900,
+        ("rocketmq_ha_replica_gap_bytes", ("broker-a", "orders", "0")): 7,
+        ("rocketmq_ha_replica_gap_bytes", ("broker-a", "orders", "1")): 7,
+        ("rocketmq_ha_role", ("broker-a", "orders", "0")): 1,
+        ("rocketmq_ha_role", ("broker-a", "orders", "1")): 0,
+    }
+
+
+def test_the_endpoint_really_has_each_metric_that_is_promised(world: World, api: Callable[..., Json]) -> None:
+    full_world(world)
+    exposed = {name for name, _labels in scraped(api(world.bob))}
+    assert exposed == {*METRICS, *ALIASES} - {"highwater_consumer_lag_series_left_out"}
+
+
+def test_with_two_broker_groups_the_rate_is_of_the_cluster_and_no_brokers(
+    world: World, api: Callable[..., Json]
+) -> None:
+    BrokerGroup.objects.create(cluster=world.cluster, name="broker-b")
+    ClusterFigures.objects.create(cluster=world.cluster, sampled_at=timezone.now(), in_per_second=4.5)
+    assert scraped(api(world.bob))["rocketmq_broker_tps", ("", "orders")] == 4.5
+
+
+@pytest.mark.parametrize("health", Health.values)
+@pytest.mark.parametrize("age", [timedelta(0), timedelta(minutes=5)])
+def test_a_broker_that_stands_alone_is_as_the_role_map_has_it(
+    world: World, api: Callable[..., Json], health: str, age: timedelta
+) -> None:
+    at = timezone.now() - age
+    Replica.objects.filter(group__cluster=world.cluster).update(health=health, sampled_at=at, health_since=at)
+    (row,) = group_rows(world.cluster)
+    (replica,) = row.replicas
+    seen = replica.unreachable_since is not None or replica.last_seen_at is not None
+    found = scraped(api(world.bob))
+    up = found.get(("highwater_replica_up", ("broker-a", "orders", "0")))
+    has_master = found.get(("highwater_broker_group_has_master", ("broker-a", "orders")))
+    assert up == (int(replica.unreachable_since is None) if seen else None)
+    assert has_master == (None if row.sampled_at is None else int(row.master_id is not None))
+    assert ("rocketmq_ha_role", ("broker-a", "orders", "0")) in found or row.master_id is None
+
+
+def test_one_cluster_is_scraped_by_its_name(world: World, api: Callable[..., Json]) -> None:
+    make_cluster(world.acme, "second")
+    client = api(world.bob)
+    one = client.call("GET", f"{METRICS_PATH}?cluster=second").content.decode()
+    assert set(re.findall(r'cluster="([^"]*)"', one)) == {"second"}
+    assert client.call("GET", f"{METRICS_PATH}?cluster=none").status_code == 404
+
+
+def test_the_series_of_lag_are_bounded_and_the_rest_is_counted(
+    world: World, api: Callable[..., Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus, "LAG_SERIES_MAX", 2)
+    for number, lag in enumerate((5, 90, 7)):
+        lag_window(world.cluster, timezone.now() - timedelta(minutes=5), consumer_group=f"g{number}", lag=lag)
+    found = scraped(api(world.bob))
+    groups = {labels[1] for name, labels in found if name == "highwater_consumer_lag_messages"}
+    assert groups == {"g1", "g2"}
+    assert found["highwater_consumer_lag_series_left_out", ("orders",)] == 1
+
+
+def test_more_clusters_with_a_broker_each_take_no_more_questions(world: World, api: Callable[..., Json]) -> None:
+    client = api(world.bob)
+    with CaptureQueriesContext(connection) as of_one:
+        scraped(client)
+    for number in range(20):
+        lag_window(make_cluster(world.acme, f"more-{number}"), timezone.now() - timedelta(minutes=5), lag=1)
+    with CaptureQueriesContext(connection) as of_all:
+        found = {labels[0] for name, labels in scraped(client) if name == "highwater_consumer_lag_messages"}
+    assert len(found) == 20
+    assert len(of_all) <= len(of_one)

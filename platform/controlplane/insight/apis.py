@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts.operator_api import OperatorApi
 from controlplane.clusters.api_base import ClusterApi
+from controlplane.clusters.selectors import cluster_get, cluster_list
 from controlplane.common.errors import InvalidInput
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import CursorPagination, NewestFirst, paginated
@@ -23,7 +24,7 @@ from controlplane.insight.live import group_names
 from controlplane.insight.models import Job
 from controlplane.insight.outlook import group_outlook, group_outlooks
 from controlplane.insight.progress import cluster_by_id, cluster_end_agree, progress_get
-from controlplane.insight.prometheus import CONTENT_TYPE, tenant_metrics
+from controlplane.insight.prometheus import CONTENT_TYPE, clusters_metrics
 from controlplane.insight.selectors import counted, job_run_get, job_run_list, lag_history
 from controlplane.insight.serializers import (
     AgreedEndSetSerializer,
@@ -85,13 +86,19 @@ class MetricsApi(TenantApi):
 
     permissions: ClassVar = {"GET": "lag.view"}
 
-    @extend_schema(operation_id="metrics", responses={(200, "text/plain"): OpenApiTypes.STR}, tags=["metrics"])
+    @extend_schema(
+        operation_id="metrics",
+        parameters=[OpenApiParameter("cluster", str, description="The slug of one cluster.")],
+        responses={(200, "text/plain"): OpenApiTypes.STR},
+        tags=["metrics"],
+    )
     def get(self, request: Request, tenant: str) -> HttpResponse:
-        """Return the metrics of all clusters in Prometheus' text format; a token with the scope `read` is enough to scrape it.
-
-        What is not known has no sample.
+        """Return the metrics of all clusters, or of one, in Prometheus' text format; a token with the scope `read` is enough to
+        scrape it. What is not known has no sample.
         """
-        return HttpResponse(tenant_metrics(self.tenant), content_type=CONTENT_TYPE)
+        slug = request.query_params.get("cluster")
+        clusters = [cluster_get(self.tenant, slug)] if slug else list(cluster_list(self.tenant))
+        return HttpResponse(clusters_metrics(clusters), content_type=CONTENT_TYPE)
 
 
 class GroupLagListApi(ClusterApi):

@@ -4,7 +4,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable
-from ipaddress import ip_address
 
 import structlog
 from django.conf import settings
@@ -16,25 +15,13 @@ from django.utils.cache import patch_vary_headers
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger, loggable_path
 from controlplane.common.problems import problem_response
-from controlplane.common.request_context import RequestContext, set_request_context
+from controlplane.common.request_context import RequestContext, address_of, set_request_context
 
 _log = get_logger("controlplane.request")
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _QUIET_PATHS = frozenset({"/healthz", "/readyz"})
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
-
-
-def _address_of(request: HttpRequest) -> str | None:
-    """Return who asks: behind proxies of ours, whom the outermost of them was asked by. A client's own word does not count."""
-    proxies = settings.ALLAUTH_TRUSTED_PROXY_COUNT
-    named = request.headers.get("X-Forwarded-For", "").split(",")
-    if proxies and len(named) >= proxies:
-        try:
-            return str(ip_address(named[-proxies].strip()))
-        except ValueError:
-            pass
-    return request.META.get("REMOTE_ADDR") or None
 
 
 class WrongMethodPageMiddleware:
@@ -69,7 +56,7 @@ class RequestContextMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         given = request.headers.get("X-Request-ID", "")
         request_id = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
-        set_request_context(RequestContext(request_id, _address_of(request), request.headers.get("User-Agent", "")))
+        set_request_context(RequestContext(request_id, address_of(request.META), request.headers.get("User-Agent", "")))
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
         started = time.monotonic()

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
 from django.core.exceptions import RequestDataTooBig
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -59,6 +59,14 @@ def problem_exception_handler(error: Exception, context: Mapping[str, Any]) -> R
                 headers["Retry-After"] = str(error.retry_after_s)
         case Http404():
             body = application_problem(NotFound("There is nothing here."), instance)
+        case UnreadablePostError():
+            body = problem(
+                status=400,
+                code="body_unreadable",
+                title=HTTPStatus.BAD_REQUEST.phrase,
+                detail="The request's body did not come with it, or the connection ended.",
+                instance=instance,
+            )
         case RequestDataTooBig():
             limit_mib = settings.DATA_UPLOAD_MAX_MEMORY_SIZE // 2**20
             body = problem(

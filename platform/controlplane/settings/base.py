@@ -142,6 +142,7 @@ MIDDLEWARE = [
     "controlplane.common.middleware.ContentSecurityPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "controlplane.common.middleware.LanguageMiddleware",
+    "controlplane.common.in_flight.InFlightMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

@@ -136,6 +136,10 @@ def test_a_drill_is_ordered_for_a_window_and_cancelled_on_the_page(world: World,
     refused = client.post(f"{PATH}drills/windows/", typed)
     assert (refused.status_code, DrillWindow.objects.exists()) == (422, False)
     assert "Type the group&#x27;s name, broker-a." in refused.content.decode()
+    both = client.post(f"{PATH}drills/windows/", {**typed, "closes_at": typed["opens_at"]}).content.decode()
+    assert "Type the group&#x27;s name, broker-a." in both
+    assert "Use a time in the future." in both
+    assert 'value="broker-b"' in both, "what was typed is kept"
     ordered = client.post(f"{PATH}drills/windows/", {**typed, "confirm": "broker-a"}, follow=True).content.decode()
     window = DrillWindow.objects.get()
     assert (window.fault, window.state, window.requested_by) == ("cut", "waiting", world.alice.email)

@@ -6,6 +6,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -17,9 +18,11 @@ from controlplane.billing.periods import hour_of
 from controlplane.console.views.operator import delay_chart
 from controlplane.insight.models import Job, JobRun, JobRunState
 from controlplane.insight.selectors import Delay
+from highwater import ConsumerProgress, MessageQueue, QueueProgress
 from tests.console.browser import LogIn, assert_drawn, look_at
 from tests.console.world import World, make_user
 from tests.controlplane.billing_world import lag_window, make_plan, make_run, subscribe
+from tests.controlplane.brokers_twin import BrokersTwin, brokers_that_answer
 from tests.controlplane.world import offset_reset
 
 NOW = datetime.now(UTC)
@@ -288,3 +291,18 @@ def make_day_of_runs(now: datetime) -> JobRun:
     make_run(JobRunState.RUNNING, Job.USAGE_BILLING, **running)
     make_run(JobRunState.QUEUED, Job.LAG_ANALYTICS, started_at=None, finished_at=None, error="")
     return failed
+
+
+@pytest.mark.parametrize(("jobs", "words"), [("off", "Jobs are switched off"), ("on", "about 10 minutes after")])
+def test_without_any_count_the_pages_of_lag_say_why(world: World, settings: Any, jobs: str, words: str) -> None:
+    settings.HIGHWATER_JOBS = jobs
+    client = world.client(world.alice)
+
+    def progress(self: BrokersTwin, group: str, *, topic: str | None = None) -> ConsumerProgress:
+        return ConsumerProgress(group, (QueueProgress(MessageQueue("payments", "broker-a", 0), 5, 5, 5, None),), 10.0)
+
+    with brokers_that_answer(), patch.object(BrokersTwin, "consumer_progress", progress, create=True):
+        for page in (client.get(world.cluster_path("lag/")), client.get(world.cluster_path("lag/billing/"))):
+            assert page.status_code == 200
+            assert words in page.content.decode()
+            assert "No usage" not in page.content.decode()

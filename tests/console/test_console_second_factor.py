@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 from django.core.cache import cache
@@ -156,3 +157,14 @@ def test_its_pages_look_right(page: Page, live_server: LiveServer, world: World)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in", exact=True).click()
     look_at(page, "second factor challenge")
+
+
+def test_an_unconfirmed_address_is_said_before_the_set_up_with_the_way_to_confirm_it(world: World) -> None:
+    address = EmailAddress.objects.create(user=world.alice, email=world.alice.email, primary=True, verified=False)
+    client = log_in(world)
+    confirm_password(client)
+    page = client.get("/2fa/totp/activate/", follow=True).content.decode()
+    assert '<a href="/email/">confirm your e-mail address</a>' in page
+    address.verified = True
+    address.save()
+    assert "confirm your e-mail address" not in client.get("/2fa/").content.decode()

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from allauth.account.models import EmailAddress
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from allauth.mfa.signals import authenticator_added, authenticator_removed, authenticator_reset
@@ -42,6 +43,12 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped u
 
     def generate_authenticator_name(self, user: User, type: str) -> str:  # upstream's name
         return f"Passkey {Authenticator.objects.filter(user=user, type=type).count() + 1}"
+
+
+def address_is_unconfirmed(user: User) -> bool:
+    """Return whether the account must confirm an address before it gets a second factor."""
+    found: bool = EmailAddress.objects.filter(user_id=user.pk, verified=False).exists()
+    return found
 
 
 def second_factor_remove(*, actor: object, user: User) -> bool:

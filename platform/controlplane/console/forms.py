@@ -25,7 +25,7 @@ from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import in_words, say, say_all, say_as
 from controlplane.console.acts import form_values
 from controlplane.console.billing_forms import UtcMoment
-from controlplane.failover.drill.windows import LONGEST, SHORTEST
+from controlplane.failover.drill.windows import FARTHEST, LONGEST, SHORTEST
 from controlplane.failover.models import DrillFault
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
@@ -430,6 +430,26 @@ class DrillWindowForm(forms.Form):
         assert isinstance(field, forms.ChoiceField)
         field.choices = [(name, name) for name in groups]
         self._example = groups[0] if groups else "broker-a"
+
+    def clean(self) -> dict[str, Any]:
+        """Say all that is wrong at once; what orders the drill asks the same again, and stops at the first."""
+        values = {**(super().clean() or {})}
+        group, confirm = values.get("group"), values.get("confirm")
+        if group and confirm and confirm != group:
+            self.add_error("confirm", in_words(say("Type the group's name, %(group)s.", group=group)))
+        opens_at, closes_at, now = values.get("opens_at"), values.get("closes_at"), timezone.now()
+        if opens_at and opens_at > now + FARTHEST:
+            self.add_error("opens_at", in_words(say("Use a time at most %(days)s days away.", days=FARTHEST.days)))
+        if closes_at and closes_at <= now:
+            self.add_error("closes_at", in_words(say("Use a time in the future.")))
+        elif opens_at and closes_at and not SHORTEST <= closes_at - opens_at <= LONGEST:
+            words = say(
+                "Use a time %(minutes)s minutes to %(days)s days after the window opens.",
+                minutes=SHORTEST.seconds // 60,
+                days=LONGEST.days,
+            )
+            self.add_error("closes_at", in_words(words))
+        return values
 
     def body(self) -> dict[str, Any]:
         """Return the API's request with what was typed so far, and an example's values before that."""

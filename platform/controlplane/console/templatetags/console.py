@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from controlplane.accounts.identity_settings import IdentityProvider
 from controlplane.accounts.operators import is_operator
 from controlplane.accounts.passkeys import host_name, passkey_place
+from controlplane.accounts.second_factor import address_is_unconfirmed
 from controlplane.common.sentences import in_words, say
 from controlplane.common.zones import zone_of
 from controlplane.console.acts import Act
@@ -328,6 +329,12 @@ def span(run: JobRun) -> str | SafeString:
         f"{day_words(begin, with_year=False)} {begin:%H:%M}",
         f"{end:%H:%M}" if begin.date() == end.date() else f"{day_words(end, with_year=False)} {end:%H:%M}",
     )
+
+
+@register.simple_tag(takes_context=True)
+def address_unconfirmed(context: template.Context) -> bool:
+    """Return whether the user must confirm an address before a second factor can be set up."""
+    return address_is_unconfirmed(context["user"])
 
 
 @register.simple_tag(takes_context=True)

@@ -25,6 +25,7 @@ from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.pages import tell_done, tenant_render
 from controlplane.console.templatetags.console import day_words, zone_mark
 from controlplane.console.views.group_members import members_context
+from controlplane.insight.availability import jobs_problem
 from controlplane.insight.live import group_names
 from controlplane.insight.models import Job, LagWindow
 from controlplane.insight.outlook import group_outlook, group_outlooks
@@ -96,7 +97,7 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
         "charts": _charts(history, tenant, (since, until)),
         "heat": heat_of(history, since, until, tenant),
         "outlook": next((one for one in outlook.outlook if one.window.topic == topic), None),
-        "counted": counted(Job.LAG_ANALYTICS),
+        **_counted(),
         "thresholds_form": thresholds,
         "thresholds_curl": _thresholds_act(found, group, thresholds),
         **members_context(request, found, group),
@@ -171,8 +172,14 @@ def _groups(request: ConsoleRequest, cluster: Cluster) -> dict[str, object]:
         "left_out": len(names) - len(shown),
         "search": search,
         "as_of": timezone.now(),
-        "counted": counted(Job.LAG_ANALYTICS),
+        **_counted(),
     }
+
+
+def _counted() -> dict[str, object]:
+    """Until when lag is counted, and where it never was, why."""
+    found = counted(Job.LAG_ANALYTICS)
+    return {"counted": found, "jobs_problem": "" if found.until else jobs_problem()}
 
 
 def _charts(history: GroupHistory, tenant: Tenant, span: tuple[datetime, datetime]) -> list[Chart]:

@@ -23,6 +23,7 @@ func main() {
 		consumer.WithNameServer(servers),
 		consumer.WithGroupName("quickstart-go"),
 		consumer.WithCredentials(keys),
+		// A new group begins with the oldest message: its first run also prints what the topic holds already.
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 	)
 	check(err)

@@ -24,6 +24,7 @@ public class Quickstart {
 
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("quickstart-java", acl);
         consumer.setNamesrvAddr("@NAMESRV_ADDR@");
+        // A new group begins with the oldest message: its first run also prints what the topic holds already.
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe("@TOPIC@", "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

@@ -15,6 +15,7 @@ async function main() {
   const consumer = new Consumer({
     ...options,
     consumerGroup: 'quickstart-node',
+    // A new group begins with the oldest message: its first run also prints what the topic holds already.
     consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET',
   });
   // A new group has no offsets yet: that is code 22, and no error.

@@ -21,6 +21,7 @@ consumer = PushConsumer(
     namesrv,
     "quickstart-python",
     credentials=credentials,
+    # A new group begins with the oldest message: its first run also prints what the topic holds already.
     consume_from=ConsumeFrom.FIRST_OFFSET,
     use_tls=tls,  # @TLS@
 )

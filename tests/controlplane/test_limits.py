@@ -25,7 +25,7 @@ from controlplane.clusters.credential_services import credential_create
 from controlplane.clusters.limits import BrokerUse, broker_quota_keys
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import BrokerQuota
-from controlplane.clusters.services import cluster_create
+from controlplane.clusters.services import cluster_create, cluster_grow
 from controlplane.common.errors import Conflict, LimitReached
 from controlplane.common.models import AuditEvent
 from controlplane.console.views import limits as page
@@ -56,6 +56,32 @@ def test_brokers_are_counted_over_all_clusters(world: World) -> None:
     with pytest.raises(LimitReached, match="brokers"):
         cluster_create(actor=world.alice, tenant=world.acme, slug="second", mode="dledger")
     cluster_create(actor=world.alice, tenant=world.acme, slug="second", mode="async")
+
+
+def test_what_all_brokers_of_a_tenant_may_store_is_limited(world: World) -> None:
+    brokers = Replica.objects.filter(group__cluster=world.cluster).count()
+    allow(world.acme, stored_bytes=5 * 1024**3, stored_gib=5 * (brokers + 2))
+    with pytest.raises(LimitReached, match="all brokers together") as refused:
+        cluster_create(actor=world.alice, tenant=world.acme, slug="second", mode="dledger")
+    assert refused.value.extra == {"limit": "stored_gib", "at_most": 5 * (brokers + 2)}
+    cluster_create(actor=world.alice, tenant=world.acme, slug="second", mode="async")
+    Cluster.objects.filter(pk=world.cluster.pk).update(mode="async")
+    world.cluster.refresh_from_db()
+    with pytest.raises(LimitReached, match="all brokers together"):
+        cluster_grow(actor=world.alice, cluster=world.cluster, by="group")
+    allow(world.acme, stored_bytes=3 * 1024**3, stored_gib=5 * (brokers + 2))  # less of each is another way out
+    world.cluster.refresh_from_db()
+    cluster_grow(actor=world.alice, cluster=world.cluster, by="group")
+
+
+def test_a_tenant_sees_what_its_brokers_may_store(world: World, api: Callable[..., Json]) -> None:
+    brokers = Replica.objects.filter(group__cluster__tenant=world.acme).count()
+    (shown,) = [
+        one
+        for one in api(world.bob).call("GET", "/api/v1/tenants/acme/limits/").json()["limits"]
+        if one["name"] == "stored_gib"
+    ]
+    assert (shown["used"], shown["limit"]) == (40 * brokers, 1200)
 
 
 def test_one_tenants_limit_is_not_anothers(world: World) -> None:

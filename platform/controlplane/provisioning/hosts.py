@@ -11,6 +11,7 @@ from itertools import pairwise
 from django.conf import settings
 from django.utils import timezone
 
+from controlplane.clusters.limits import disk_of_broker
 from controlplane.clusters.models import Cluster, ClusterMode, ClusterState, NameServer, Replica
 from controlplane.clusters.services import Shape
 from controlplane.common.errors import LimitReached
@@ -142,7 +143,7 @@ def capacities(placed: Sequence[Placement]) -> list[HostCapacity]:
         daemons = sum(one.host == host for one in placed)
         promised = daemons * each_bytes if each_bytes else None
         brokers = [one for one in placed if one.host == host and isinstance(one.row, Replica)]
-        stored_bytes = sum(tenant_limit(one.cluster.tenant, "stored_bytes") for one in brokers)
+        stored_bytes = sum(disk_of_broker(tenant_limit(one.cluster.tenant, "stored_bytes")) for one in brokers)
         found.append(
             HostCapacity(host, latest.get(host), daemons, _cpu_now(host), promised, stored_bytes, ports_free(host))
         )
@@ -225,7 +226,7 @@ def fits(hosts: Sequence[HostCapacity]) -> list[Fit]:
     that has most of them now.
     """
     daemon_bytes = settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024
-    broker_bytes = settings.HIGHWATER_LIMITS["stored_bytes"]
+    broker_bytes = disk_of_broker(settings.HIGHWATER_LIMITS["stored_bytes"])
     open_files = [
         usage["descriptors"] for host in hosts if host.sample is not None for usage in host.sample.daemons.values()
     ]
@@ -269,7 +270,7 @@ def _disk_require() -> None:
     living = Replica.objects.exclude(group__cluster__state=ClusterState.DELETED)
     # A tenant without this limit counts nothing: its brokers are as large as the operator lets them be.
     promised_bytes = sum(
-        tenant_limit(replica.group.cluster.tenant, "stored_bytes")
+        disk_of_broker(tenant_limit(replica.group.cluster.tenant, "stored_bytes"))
         for replica in living.select_related("group__cluster__tenant")
     )
     promised_gib = promised_bytes // 2**30

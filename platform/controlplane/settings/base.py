@@ -46,6 +46,7 @@ HIGHWATER_METERING_INTERVAL_MS = value("HIGHWATER_METERING_INTERVAL_MS")
 HIGHWATER_LIMITS: dict[str, int] = {
     "clusters": 10,
     "brokers": 30,
+    "stored_gib": 1200,  # all brokers together: as many as above, each with stored_bytes
     "topics_per_cluster": 2000,
     "credentials_per_cluster": 100,
     "operations_at_once": 3,

@@ -243,8 +243,9 @@ SETTINGS: dict[str, Setting] = {
             "HIGHWATER_DISK_OVERCOMMIT",
             "number",
             "16",
-            "How many times the hosts' disks may be promised to brokers, each by its tenant's stored_bytes, before clusters"
-            " are refused. With 1 no cluster fills the disk of another; 0: as often as wanted.",
+            "How many times the hosts' disks may be promised to brokers, each by its tenant's stored_bytes and three eighths"
+            " more, for records of its tables and for ConsumeQueues, before clusters are refused. With 1 no cluster fills the"
+            " disk of another; 0: as often as wanted.",
             _number(0),
         ),
         Setting(

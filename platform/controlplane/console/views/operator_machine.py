@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_POST, require_safe
 
+from controlplane.clusters.limits import disk_of_broker
 from controlplane.clusters.models import Cluster, Operation, Replica
 from controlplane.clusters.selectors import operation_by_id
 from controlplane.clusters.stuck_operations import operation_fail, operation_requeue
@@ -101,7 +102,10 @@ def _stuck_row(stuck: StuckOperation, refused: tuple[Operation, OperationFailFor
 def _machine(request: ConsoleRequest, refused: tuple[Operation, OperationFailForm] | None = None) -> HttpResponse:
     disk = shutil.disk_usage(settings.HIGHWATER_STATE_DIR)
     limits = [
-        (tenant_limit(tenant, "stored_bytes"), Replica.objects.filter(group__cluster__tenant=tenant).count())
+        (
+            disk_of_broker(tenant_limit(tenant, "stored_bytes")),
+            Replica.objects.filter(group__cluster__tenant=tenant).count(),
+        )
         for tenant in Tenant.objects.all()
     ]
     unlimited = sum(brokers for limit, brokers in limits if not limit)

@@ -52,6 +52,7 @@ HANDLE_MESSAGES = {
     "failover/diverged/cuts.py",  # shows them by browsed_message
     "failover/diverged/resends.py",  # sends them
     "insight/whereabouts.py",  # shows them by browsed_message
+    "topics/clocks.py",  # compares their two times, which are never masked
     "topics/copies.py",  # sends them
     "topics/gateway.py",  # browsed_message itself
     "topics/resends.py",  # sends them

@@ -223,7 +223,10 @@ def test_a_topic_for_transactions_is_refused_with_the_reason(world: World) -> No
     (error,) = refused.value.errors
     assert (error.field, error.message) == (
         "message_type",
-        "Transactions are not supported yet: the brokers refuse transactional messages.",
+        (
+            "Transactions are not supported yet: the brokers refuse transactional messages. Send an ordinary one once your own"
+            " transaction has committed."
+        ),
     )
 
 

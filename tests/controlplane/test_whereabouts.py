@@ -11,16 +11,17 @@ import msgspec
 import pytest
 
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.models import Cluster, Replica
 from controlplane.insight import whereabouts
 from controlplane.insight.whereabouts import Holding, replica_holding
 from controlplane.topics.models import Topic, TopicState
 from highwater import HighwaterError, MessageQueue, NoRouteError, ReceivedMessage
 from highwater.message_trace import MessageTrace
 from highwater.trace_story import TracedDelivery, TracedSend, TraceStory
-from highwater.whereabouts import IdReading
+from highwater.whereabouts import IdReading, read_id
 from mqwire.bodies import ReplicaStatus
-from tests.controlplane.world import Json, World
+from mqwire.message import offset_message_id, pack_host
+from tests.controlplane.world import Json, World, make_cluster
 
 LEADER = ReplicaStatus(
     cluster="orders",
@@ -154,3 +155,55 @@ def test_without_an_answer_for_the_trace_topic_the_rest_is_reported(world: World
     admin.error = NoRouteError("no route")
     answer = ask(world).json()
     assert (answer["traces"], answer["topic"]) == (None, "payments")
+
+
+# --- in another cluster ---
+
+
+@pytest.fixture
+def nothing_found(world: World, admin: AdminTwin, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Nothing matches in the cluster `orders`; the tenant's cluster `elsewhere` is returned, and a stranger has one like it."""
+
+    def look(_admin: AdminTwin, text: str, **_: Any) -> MessageTrace:
+        return MessageTrace(text, read_id(text, 1_700_000_000_000), (), None)
+
+    monkeypatch.setattr(whereabouts, "trace_message", look)
+    for tenant in (world.globex, world.acme):
+        cluster = make_cluster(tenant, "elsewhere")
+        Topic.objects.create(cluster=cluster, name="refunds", state=TopicState.ACTIVE)
+        Topic.objects.create(cluster=cluster, name=f"only-{tenant.slug}", state=TopicState.ACTIVE)
+    return cluster
+
+
+def causes(answer: Any) -> list[tuple[str, str]]:
+    assert answer.status_code == 200, answer.content
+    return [(reason["cause"], reason["sentence"]) for reason in answer.json()["reasons"]]
+
+
+def test_a_topic_of_another_cluster_of_the_tenant_is_named_first(world: World, nothing_found: Cluster) -> None:
+    first, *_ = causes(ask(world, topic="refunds"))
+    assert first == ("other_cluster", "The topic refunds is in another cluster of yours: elsewhere.")
+
+
+@pytest.mark.parametrize("topic", ["only-globex", "none", "my-traces", ""])
+def test_clusters_of_others_and_topics_that_are_here_are_not_spoken_of(
+    world: World, nothing_found: Cluster, topic: str
+) -> None:
+    assert "other_cluster" not in dict(causes(ask(world, topic=topic)))
+
+
+def test_an_id_that_names_a_broker_of_another_cluster_of_the_tenant_says_which(
+    world: World, nothing_found: Cluster
+) -> None:
+    broker = Replica.objects.get(group__cluster=nothing_found)
+    text = offset_message_id(pack_host(broker.host, broker.port or 0), 4096)
+    assert causes(ask(world, q=text))[0] == (
+        "other_cluster",
+        "As a broker's id (offsetMsgId) it names a broker of your cluster elsewhere, broker-a.",
+    )
+
+
+def test_the_page_says_it_too_of_a_topic_that_an_address_names(world: World, nothing_found: Cluster) -> None:
+    page = Json(world.bob).get("/t/acme/clusters/orders/message-trace/?q=k&topic=refunds").content.decode()
+    assert 'data-cause="other_cluster"' in page
+    assert "is in another cluster of yours: elsewhere." in page

@@ -32,6 +32,7 @@ from controlplane.tenants.rules import Scope
 from controlplane.tenants.token_services import DEFAULT_LIFE_DAYS
 from controlplane.topics.gateway import TestMessage
 from controlplane.topics.models import MessageType
+from controlplane.topics.names import NAME_PATTERN
 from controlplane.topics.search import KEY_MAX_LENGTH, Sought
 from controlplane.topics.services import QUEUES_MAX, TOPIC_LIMITS, TopicOptions
 from mqwire.names import RMQ_SYS_TRACE_TOPIC
@@ -901,6 +902,13 @@ class BrowseForm(forms.Form):
     )
 
 
+class _AnyTopic(forms.ChoiceField):
+    """Also one that the cluster has not, as an address may name it: the answer then says in which cluster it is."""
+
+    def valid_value(self, value: object) -> bool:
+        return re.fullmatch(NAME_PATTERN, str(value)) is not None
+
+
 class TraceForm(forms.Form):
     """A message anywhere in a cluster."""
 
@@ -916,7 +924,7 @@ class TraceForm(forms.Form):
     def __init__(self, *args: object, topics: Sequence[str], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
         choices = [("", say("All topics")), *((name, name) for name in topics)]
-        self.fields["topic"] = forms.ChoiceField(label=say("Topic"), required=False, choices=choices, widget=LongSelect)
+        self.fields["topic"] = _AnyTopic(label=say("Topic"), required=False, choices=choices, widget=LongSelect)
         self.fields["trace_topic"] = forms.ChoiceField(
             label=say("Trace records in"),
             required=False,

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from controlplane.accounts.actors import Actor
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import Cluster, Replica
+from controlplane.clusters.models import Cluster, ClusterState, Replica
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import InvalidInput
 from controlplane.common.logging import get_logger
@@ -20,6 +20,8 @@ from controlplane.topics.gateway import BrowsedMessage, browsed_message, calenda
 from controlplane.topics.looks import look_require
 from controlplane.topics.masking import Sight
 from controlplane.topics.masking_rules import sight_of
+from controlplane.topics.models import Topic
+from controlplane.topics.names import topic_name_is_system
 from controlplane.topics.search import Sought
 from controlplane.topics.selectors import topic_list
 from highwater import Admin, HighwaterError, ReceivedMessage
@@ -28,6 +30,8 @@ from highwater.trace_story import TraceStory
 from highwater.whereabouts import Cause, GroupStanding, IdReading, Reason, read_id
 from mqwire.bodies import ReplicaStatus
 from mqwire.names import PROPERTY_KEYS, PROPERTY_TAGS, RMQ_SYS_TRACE_TOPIC
+
+_LOOK_THERE = say("Look for it there, and check which cluster's address the program is given.")
 
 _log = get_logger("controlplane.whereabouts")
 
@@ -137,7 +141,7 @@ def message_whereabouts(
             replace(one, sentence=from_sdk(one.sentence)) for one in trace.groups if not group_is_system(one.group)
         ],
         groups_left_out=trace.groups_left_out,
-        reasons=_reasons(trace, hidden=len(topics) - len(searched)),
+        reasons=_elsewhere(cluster, trace, topic, topics) + _reasons(trace, hidden=len(topics) - len(searched)),
         traces=traces,
     )
 
@@ -160,6 +164,35 @@ def _reasons(trace: MessageTrace, hidden: int) -> list[Reason]:
         )
         reasons.insert(0, Reason(Cause.KEYS_MASKED, sentence, say("Look for the message id.")))
     return reasons
+
+
+def _elsewhere(cluster: Cluster, trace: MessageTrace, topic: str, topics: Sequence[str]) -> list[Reason]:
+    """Where nothing was found: the tenant's other clusters that have the topic, or the broker that the id names."""
+    if trace.message is not None:
+        return []
+    others = Cluster.objects.filter(tenant=cluster.tenant_id).exclude(pk=cluster.pk).exclude(state=ClusterState.DELETED)
+    found = []
+    if topic and topic not in topics and not topic_name_is_system(topic):
+        has_topic = Topic.objects.filter(cluster__in=others, name=topic)
+        names = sorted(has_topic.values_list("cluster__slug", flat=True))
+        if names:
+            sentence = say(
+                "The topic %(topic)s is in another cluster of yours: %(clusters)s.",
+                topic=topic,
+                clusters=", ".join(names[:5]),
+            )
+            found.append(Reason(Cause.OTHER_CLUSTER, sentence, _LOOK_THERE))
+    host, _, port = (trace.reading.broker or "").rpartition(":")
+    if host:
+        at_broker = Replica.objects.filter(group__cluster__in=others, host=host.strip("[]"), port=int(port))
+        for slug, group in sorted(at_broker.values_list("group__cluster__slug", "group__name"))[:1]:
+            sentence = say(
+                "As a broker's id (offsetMsgId) it names a broker of your cluster %(cluster)s, %(broker)s.",
+                cluster=slug,
+                broker=group,
+            )
+            found.append(Reason(Cause.OTHER_CLUSTER, sentence, _LOOK_THERE))
+    return found
 
 
 def _traces(admin: Admin, message: ReceivedMessage, trace_topic: str) -> TraceStory | None:

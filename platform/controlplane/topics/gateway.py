@@ -26,6 +26,7 @@ from controlplane.topics.bodies import (
     body_withheld,
 )
 from controlplane.topics.browse import first_messages, newest_messages
+from controlplane.topics.clocks import clock_note
 from controlplane.topics.looks import look_require
 from controlplane.topics.masking import MASK, Masks, Sight
 from controlplane.topics.masking_rules import sight_of
@@ -104,7 +105,8 @@ class SentMessage:
 class BrowsedMessage:
     """A message of the browser. `message_id` is the client's (UNIQ_KEY), `offset_message_id` the broker's.
 
-    `masked` names what is hidden from the reader: `body` and properties, with KEYS and TAGS for keys and tags.
+    `masked` names what is hidden from the reader: `body` and properties, with KEYS and TAGS for keys and tags. `clock_note` says
+    that its sender's clock is wrong, if it seems so.
     """
 
     message_id: str
@@ -121,6 +123,7 @@ class BrowsedMessage:
     reconsume_times: int
     body: ShownBody
     masked: tuple[str, ...] = ()
+    clock_note: str = ""
 
 
 def message_send(*, actor: Actor, topic: Topic, message: TestMessage) -> SentMessage:
@@ -345,6 +348,7 @@ def browsed_message(
         reconsume_times=message.reconsume_times,
         body=body,
         masked=(*(["body"] if body.masking is not Masking.NONE else []), *sorted(hidden)),
+        clock_note=clock_note(message),
     )
 
 

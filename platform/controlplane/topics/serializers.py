@@ -225,6 +225,10 @@ class MessageSerializer(Shape):
     masked = serializers.ListField(
         child=serializers.CharField(), help_text="what is hidden from your role: body, and names of properties"
     )
+    clock_note = serializers.CharField(
+        allow_blank=True,
+        help_text="that its sender's clock and the broker's differ, or may; empty: nothing speaks for it",
+    )
 
 
 class MessageQuerySerializer(Shape):

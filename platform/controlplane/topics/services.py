@@ -48,7 +48,10 @@ _OPTIONS = (
 )
 # Those of new topics.
 MESSAGE_TYPES = [value for value in MessageType.values if value != MessageType.TRANSACTION]
-NO_TRANSACTIONS = say("Transactions are not supported yet: the brokers refuse transactional messages.")
+NO_TRANSACTIONS = say(
+    "Transactions are not supported yet: the brokers refuse transactional messages. Send an ordinary one once your own transaction"
+    " has committed."
+)
 LIMIT_MAX = 2**50
 # What is the whole topic's, and of which each broker group has its share: the attribute's name.
 _SHARED_LIMITS = {

@@ -1,5 +1,6 @@
 """Who may open and change what: an owner, a member, a viewer, an outsider of another tenant, and no one."""
 
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from controlplane.alerts.models import Alert, AlertDelivery, AlertSilence
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import ClusterState, Operation, OperationState, OperationType
 from controlplane.clusters.operations import operation_start
+from controlplane.common.models import AuditEvent
 from controlplane.console.views import operator_machine
 from controlplane.consumers.models import DeadLetterReplay
 from controlplane.failover.models import DivergedResend, Drill, Failover, FailoverKind
@@ -256,6 +258,26 @@ def test_what_belongs_to_another_tenant_is_not_found_below_ones_own(world: World
         f"operations/{uuid.uuid4()}/",
     ):
         assert client.get(world.path(rest)).status_code == 404, rest
+
+
+def test_each_row_of_another_tenant_is_not_found_by_its_id(world: World) -> None:
+    """Charlie has a cluster and a topic of the same names, so that only the ids are foreign."""
+    with_ids = [address for address in addresses(world) if re.search(r"/[0-9a-f]{8}-", address)]
+    make_topic(make_cluster(world.foreign_tenant, world.cluster.slug), "payments")
+    client = world.client(world.charlie)
+    before = AuditEvent.objects.filter(tenant_id=world.tenant.pk).count()
+    wrong = []
+    for address in with_ids:
+        foreign = address.replace(f"/t/{world.tenant.slug}/", f"/t/{world.foreign_tenant.slug}/")
+        absent = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(uuid.uuid4()), foreign)
+        asked = [client.get(foreign), client.post(foreign), client.get(absent), client.post(absent)]
+        statuses = [answer.status_code for answer in asked]
+        # A form that finds no row leads back to its page, which says so.
+        if statuses[:2] != statuses[2:] or statuses[0] not in (404, 405) or statuses[1] not in (302, 404, 405):
+            wrong.append(f"{foreign}: {statuses}")
+    assert len(with_ids) > 25
+    assert wrong == []
+    assert AuditEvent.objects.filter(tenant_id=world.tenant.pk).count() == before
 
 
 def test_a_page_asks_once_for_its_readers_role(world: World) -> None:

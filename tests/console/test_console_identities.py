@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -154,9 +155,7 @@ def test_what_can_not_be_trusted_logs_no_one_in(
 
 def come_back(client: Client, corp: Provider, begun: Any) -> Any:
     """Agree at the provider without a browser, and return what we answer to the code."""
-    from urllib.parse import parse_qsl, urlsplit
-
-    asked = dict(parse_qsl(urlsplit(begun.context["address"]).query))
+    asked = asked_of(begun)
     corp.codes["a-code"] = asked
     return client.get("/oidc/corp/callback/", {"code": "a-code", "state": asked["state"]})
 
@@ -176,6 +175,58 @@ def test_an_answer_counts_once_and_in_the_browser_that_asked(world: World, corp:
     assert "begun in another browser" in come_back(stranger, corp, begun).content.decode()
     assert come_back(desk, corp, begun).status_code == 302
     assert "expired" in come_back(desk, corp, begun).content.decode()
+
+
+def test_an_answer_of_one_provider_is_none_of_another(world: World, corp: Provider, settings: Settings) -> None:
+    """A mix-up: a provider that means harm leads the browser back to another one's address, with that one's code or its own."""
+    connect(corp, world.alice)
+    with identity_provider() as evil:
+        settings.HIGHWATER_IDENTITY_PROVIDERS = (
+            IdentityProvider(**corp.setting()),
+            IdentityProvider(**evil.setting(id="evil", name="Evil")),
+        )
+        evil.subject = corp.subject
+        for begun_at, back_to, code_of in (("evil", "corp", corp), ("corp", "evil", evil), ("evil", "corp", evil)):
+            client = Client()
+            asked = asked_of(client.post(f"/oidc/{begun_at}/login/"))
+            code_of.codes["a-code"] = asked
+            answer = client.get(f"/oidc/{back_to}/callback/", {"code": "a-code", "state": asked["state"]})
+            assert answer.status_code == 401, (begun_at, back_to)
+            assert client.get("/sessions/").status_code == 302
+        # And in order: what the evil one says of the same subject opens its own identity alone, which is no one's.
+        client = Client()
+        asked = asked_of(client.post("/oidc/evil/login/"))
+        evil.codes["a-code"] = asked
+        answer = client.get("/oidc/evil/callback/", {"code": "a-code", "state": asked["state"]})
+        assert answer.headers["Location"] == "/3rdparty/signup/"
+        assert client.get("/sessions/").status_code == 302
+
+
+def asked_of(begun: Any) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(begun.context["address"]).query))
+
+
+def test_a_log_in_is_begun_by_a_form_of_ours_only(world: World, corp: Provider) -> None:
+    stranger = Client(enforce_csrf_checks=True)
+    assert stranger.post("/oidc/corp/login/", {"process": "connect"}).status_code == 403
+    assert not corp.requests
+
+
+def test_a_connection_that_one_person_began_is_not_finished_as_anothers(world: World, corp: Provider) -> None:
+    client = world.client(world.alice)
+    begun = client.post("/oidc/corp/login/", {"process": "connect"})
+    client.force_login(world.bob, backend="django.contrib.auth.backends.ModelBackend")
+    assert come_back(client, corp, begun).status_code == 401
+    assert not SocialAccount.objects.exists()
+
+
+@pytest.mark.parametrize("next_page", ["https://evil.example/", "//evil.example/", "/\\evil.example"])
+def test_a_log_in_leads_to_no_other_site(world: World, corp: Provider, next_page: str) -> None:
+    connect(corp, world.alice)
+    client = Client()
+    answer = come_back(client, corp, client.post("/oidc/corp/login/", {"next": next_page}))
+    assert answer.status_code == 302
+    assert "evil" not in answer.headers["Location"]
 
 
 def test_the_address_of_a_person_whose_id_token_has_none_comes_from_user_info(world: World, corp: Provider) -> None:

@@ -89,6 +89,22 @@ def test_an_answer_that_can_not_be_stored_is_a_try_that_failed(
     assert row.not_before > timezone.now() + timedelta(seconds=PAUSES_S[0] - 10)
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_but_a_try_that_failed(world: World, answering: Answering, status: int) -> None:
+    inner = socket.create_server(("127.0.0.1", 0))
+    inner.settimeout(0.3)
+    with closing(inner):
+        place = f"http://127.0.0.1:{inner.getsockname()[1]}/latest/meta-data/"
+        raw = f"HTTP/1.1 {status} X\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n"
+        sent = message(world, answering(raw.encode()))
+        delivery_try(sent.pk)
+        with pytest.raises(TimeoutError):
+            inner.accept()
+    sent.refresh_from_db()
+    assert sent.delivered_at is None
+    assert (sent.attempts, sent.http_status) == (1, status)
+
+
 def test_a_message_that_can_not_be_sent_is_given_up_like_others(world: World, settings: Any) -> None:
     row = message(world, "https://example.com/hook")
     settings.HIGHWATER_WEBHOOK_NETWORKS = ["nonsense"]

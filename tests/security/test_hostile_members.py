@@ -12,15 +12,19 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from brokerd.acl_needs import NEEDS, Level
+from deploy.local.leftovers import find_leftovers
+from deploy.local.secrets_file import load_secrets
 from mqwire.acl import SessionCredentials
 from mqwire.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from mqwire.codes import RequestCode, ResponseCode
@@ -328,3 +332,55 @@ def test_a_key_of_few_rights_gets_no_more_of_its_own_cluster(tenants: tuple[Tena
     assert hostile.cluster.api.delete(path).status_code == 204
     everything = requests_to_a_broker()
     assert answered_otherwise(hostile.broker, everything, key, "a deleted key") == []
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What every user of the machine, or the process' own, reads of a process."""
+
+    pid: int
+    arguments: bytes
+    environment: bytes
+
+    @property
+    def is_daemon(self) -> bool:
+        return any(program in self.arguments.split(b"\0") for program in (b"brokerd", b"namesrvd"))
+
+
+def shown_by_processes(platform: PlatformStack) -> list[Shown]:
+    found = []
+    for process in find_leftovers(platform.state_dir):
+        folder = Path("/proc") / str(process.pid)
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            found.append(
+                Shown(process.pid, (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()),
+            )
+    return found
+
+
+def test_no_process_shows_a_secret_in_its_arguments_and_no_daemon_in_its_environment(
+    platform_stack: PlatformStack, tenants: tuple[Tenant, Tenant]
+) -> None:
+    stored = load_secrets(platform_stack.stack.layout.secrets_file)
+    own = {secret for secret in stored.values() if len(secret) >= 16}  # the others are words of the tests' own
+    assert stored["django"] in own
+    of_tenants = {key.secret_key for tenant in tenants for key in (tenant.app_key, tenant.admin_key)}
+    of_tenants |= set(tokens_of(platform_stack, tenants[0]).values())
+    for file in platform_stack.state_dir.rglob("plain_acl.yml"):
+        of_tenants |= {str(account["secretKey"]) for account in yaml.safe_load(file.read_text())["accounts"]}
+    assert len(of_tenants) > 4 + len(ROLES)  # the infrastructure's of each cluster is among them
+    assert min(map(len, of_tenants)) >= 16
+    processes = shown_by_processes(platform_stack)
+    assert sum(process.is_daemon for process in processes) >= 4
+    assert len(processes) > 10  # supervisord, the web's, workers, beat
+    leaks = []
+    for process in processes:
+        for secret in map(str.encode, of_tenants | own):
+            if secret in process.arguments:
+                leaks.append(f"in the arguments of {process.pid}: {process.arguments!r}")
+            # The platform's programs are given the platform's own secrets by their environment, as docs/settings.md has it.
+            if secret in process.environment and (process.is_daemon or secret.decode() in of_tenants):
+                leaks.append(f"in the environment of {process.pid}: {process.arguments!r}")
+        if process.is_daemon and b"PRIVATE KEY" in process.environment + process.arguments:
+            leaks.append(f"a private key of {process.pid}")
+    assert leaks == []

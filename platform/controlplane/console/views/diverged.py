@@ -23,7 +23,7 @@ from controlplane.console.pages import form_take_error, status_of, tell_done, te
 from controlplane.console.views.topic_parts import PREVIEW_BYTES
 from controlplane.consumers.models import ReplayState
 from controlplane.failover.diverged.apis import JSON_LINES
-from controlplane.failover.diverged.cuts import cut_messages, saved_cut, saved_cuts
+from controlplane.failover.diverged.cuts import SavedCut, cut_messages, saved_cut, saved_cuts
 from controlplane.failover.diverged.resends import (
     resend_cancel,
     resend_continue,
@@ -87,6 +87,13 @@ def diverged_page(
                 form_take_error(form, error)
             else:
                 return redirect("console:diverged-resend", tenant.slug, found.slug, resend.pk)
+    return _cut_render(request, cut, form, CutDoneForm())
+
+
+def _cut_render(request: ConsoleRequest, cut: SavedCut, form: CutResendForm, done_form: CutDoneForm) -> HttpResponse:
+    """The page of a saved cut; with what is wrong in one of its forms, it is answered so."""
+    found, tenant = cut.cluster, cut.cluster.tenant
+    chosen = request.POST.getlist("position")
     position = _position(request.GET.get("position", ""))
     body_as = _body_form(request.GET.get("body_as", ""))
     page = cut_messages(
@@ -107,7 +114,7 @@ def diverged_page(
         "body_as": body_as.value,
         "body_forms": [(one.value, words) for one, words in _FORMS.items() if one is not protobuf or has_schema],
         "form": form,
-        "done_form": CutDoneForm(),
+        "done_form": done_form,
         "chosen": chosen,
         "resends": resends_of(cut)[:RESENDS_SHOWN],
         "can_send": actor_can(request.user, "message.send", tenant),
@@ -124,7 +131,7 @@ def diverged_page(
         context,
         section="clusters",
         page="failovers",
-        status=status_of(form),
+        status=max(status_of(form), status_of(done_form)),
     )
 
 
@@ -165,6 +172,8 @@ def diverged_done(
     try:
         cut = saved_cut(actor=request.user, cluster=found, group=group, replica_id=replica, name=name)
         done = cut.done is None
+        if done and not form.is_valid():
+            return _cut_render(request, cut, CutResendForm(None), form)
         cut_mark_done(actor=request.user, cut=cut, done=done, note=form.note_typed())
         tell_done(request, gettext("It is marked as done.") if done else gettext("It is open again."))
     except ApplicationError as error:

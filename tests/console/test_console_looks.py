@@ -390,6 +390,7 @@ def traced(text: str) -> Whereabouts:
         properties={},
         reconsume_times=0,
         body=ShownBody("utf-8", "hello", 5, 5),
+        clock_note="Its sender’s clock is ahead of the broker’s by at least 5 minutes.",
     )
     groups = [
         GroupStanding(f"{standing}-group", standing, "A sentence that says where the message stands.", next_ms=1)

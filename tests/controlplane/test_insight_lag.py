@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from controlplane.clusters.models import Cluster
+from controlplane.insight import live as insight_live
 from controlplane.insight.live import GroupLag, QueueLag, group_is_system
 from controlplane.insight.models import Job, LagWindow
 from controlplane.insight.words import (
@@ -21,6 +26,7 @@ from controlplane.insight.words import (
     warnings_of,
 )
 from controlplane.topics.selectors import LiveState
+from highwater import ConsumerProgress, MessageQueue, QueueProgress
 from tests.controlplane.billing_world import lag_window, make_run
 from tests.controlplane.world import Json, World, make_cluster
 
@@ -299,3 +305,42 @@ def test_a_history_with_too_many_windows_is_asked_for_in_parts(
         lag_window(world.cluster, NOW - timedelta(minutes=minutes))
     answer = api(world.bob).call("GET", f"{LAG}billing/history/?topic=payments")
     assert (answer.status_code, answer.json()["errors"][0]["code"]) == (400, "too_long")
+
+
+class _Progress:
+    """Administration that knows one group, with one message waiting in each of two queues, stored so long ago."""
+
+    def __init__(self, *ages_s: float) -> None:
+        self.ages_s = ages_s
+
+    @contextmanager
+    def admin(self, _cluster: Cluster) -> Iterator[_Progress]:
+        yield self
+
+    def consumer_progress(self, group: str) -> ConsumerProgress:
+        queues = (MessageQueue("payments", "broker-a", number) for number in range(len(self.ages_s)))
+        return ConsumerProgress(group, tuple(QueueProgress(queue, 5, 4, 4, None) for queue in queues), 1.0)
+
+    def pull(self, queue: MessageQueue, _offset: int, _count: int) -> list[Any]:
+        stored_at = timezone.now() - timedelta(seconds=self.ages_s[queue.queue_id])
+        return [SimpleNamespace(store_timestamp_ms=round(stored_at.timestamp() * 1000))]
+
+
+@pytest.mark.parametrize(
+    ("ages_s", "known", "is_noted"),
+    [((30, 60), True, False), ((30, -1), True, False), ((30, -3600), False, True)],
+)
+def test_where_a_brokers_clock_is_ahead_no_age_is_known_and_the_page_says_why(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    api: Callable[..., Json],
+    ages_s: tuple[float, ...],
+    known: bool,
+    is_noted: bool,
+) -> None:
+    monkeypatch.setattr(insight_live, "cluster_admin", _Progress(*ages_s).admin)
+    (found,) = insight_live.groups_live(world.cluster, ["billing"])
+    assert (found.lag_ms is not None) is known
+    assert bool(found.clock_note) is is_noted
+    page = api(world.alice).get("/t/acme/clusters/orders/lag/billing/").content.decode()
+    assert ('data-note="clock"' in page) is is_noted

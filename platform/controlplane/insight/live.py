@@ -19,6 +19,8 @@ from mqwire.names import is_system_group
 
 # One request for each group, one more for each queue whose oldest waiting message is looked at: both end after this.
 _DEADLINE_S = 4.0
+# Clocks kept by NTP differ by milliseconds.
+CLOCKS_DIFFER_MS = 2_000
 GROUPS_MAX = 5000
 # Besides RocketMQ's reserved groups: its monitor's, the console's, and those of the clouds' own programs.
 _OWN_GROUPS = frozenset({"__MONITOR_CONSUMER", GATEWAY_GROUP})
@@ -35,6 +37,8 @@ class QueueLag:
     consumer_offset: int
     max_offset: int
     lag_ms: int | None
+    # Its oldest waiting message says that it will be stored later: the broker's clock is ahead of ours, and no age is known.
+    is_of_the_future: bool = False
 
     @property
     def lag_messages(self) -> int:
@@ -75,6 +79,15 @@ class GroupLag:
         lags = [queue.lag_messages for queue in self.queues or ()]
         total = sum(lags)
         return max(lags) * len(lags) / total if total else None
+
+    @property
+    def clock_note(self) -> str:
+        """Why ages are not known: in words, empty where no clock is wrong."""
+        if any(queue.is_of_the_future for queue in self.queues or ()):
+            return say(
+                "A broker’s clock is ahead of the console’s, so ages of its messages are not known. Set the clocks by NTP."
+            )
+        return ""
 
     @property
     def is_skewed(self) -> bool:
@@ -131,22 +144,29 @@ def _group(admin: Admin, group: str, as_of: datetime, deadline: float) -> GroupL
             as_of,
             say("The cluster refused: %(answer)s", answer=error_words(error)),
         )
-    queues = tuple(
-        QueueLag(
-            topic=one.queue.topic,
-            broker_name=one.queue.broker_name,
-            queue_id=one.queue.queue_id,
-            consumer_offset=one.consumer_offset,
-            max_offset=one.broker_offset,
-            lag_ms=0 if one.lag == 0 else _oldest_age_ms(admin, one.queue, one.consumer_offset, deadline),
+    queues = []
+    for one in progress.queues:
+        age_ms = 0 if one.lag == 0 else _oldest_age_ms(admin, one.queue, one.consumer_offset, deadline)
+        is_of_the_future = age_ms is not None and age_ms < -CLOCKS_DIFFER_MS
+        queues.append(
+            QueueLag(
+                topic=one.queue.topic,
+                broker_name=one.queue.broker_name,
+                queue_id=one.queue.queue_id,
+                consumer_offset=one.consumer_offset,
+                max_offset=one.broker_offset,
+                lag_ms=None if age_ms is None or is_of_the_future else max(0, age_ms),
+                is_of_the_future=is_of_the_future,
+            )
         )
-        for one in progress.queues
-    )
-    return GroupLag(group, LiveState.LIVE, as_of, queues, progress.consume_tps)
+    return GroupLag(group, LiveState.LIVE, as_of, tuple(queues), progress.consume_tps)
 
 
 def _oldest_age_ms(admin: Admin, queue: MessageQueue, offset: int, deadline: float) -> int | None:
-    """The age of the first message that waits. Reading moves no offset; past the deadline no one is asked."""
+    """The age of the first message that waits, below 0 where the broker's clock is ahead of ours.
+
+    Reading moves no offset; past the deadline no one is asked.
+    """
     if time.monotonic() > deadline:
         return None
     try:
@@ -156,7 +176,7 @@ def _oldest_age_ms(admin: Admin, queue: MessageQueue, offset: int, deadline: flo
     if not messages:
         return None
     stored_at = datetime.fromtimestamp(messages[0].store_timestamp_ms / 1000, UTC)
-    return max(0, (datetime.now(UTC) - stored_at) // timedelta(milliseconds=1))
+    return (datetime.now(UTC) - stored_at) // timedelta(milliseconds=1)
 
 
 def _unknown(group: str, state: LiveState, as_of: datetime, message: str) -> GroupLag:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from allauth.mfa.webauthn.forms import AddWebAuthnForm, EditWebAuthnForm
+from allauth.mfa.adapter import get_adapter
+from allauth.mfa.models import Authenticator
+from allauth.mfa.webauthn.forms import AddWebAuthnForm, EditWebAuthnForm, LoginWebAuthnForm
+from allauth.mfa.webauthn.internal.auth import parse_authentication_response
 from django.core.validators import MaxLengthValidator
 from django.utils.translation import gettext
 
@@ -22,6 +25,21 @@ class PasskeyAddForm(AddWebAuthnForm):  # type: ignore[misc]  # untyped upstream
             "Without email and password: its own PIN, fingerprint or face is the other factor. Clear this for a security "
             "key without a PIN, which is then asked for after the password."
         )
+
+
+class PasskeyLogInForm(LoginWebAuthnForm):  # type: ignore[misc]  # untyped upstream
+    """Takes a passkey in place of the password: one that was unlocked by a PIN, finger or face, whatever its challenge asked for.
+
+    A session keeps the challenge of the step after a password, for which a key need not be unlocked, beyond that step's end: the
+    holder of a stolen key would answer that one, of an own log-in, and need no password of the key's owner.
+    """
+
+    def clean_credential(self) -> Authenticator:
+        shown = parse_authentication_response(self.cleaned_data["credential"]).response.authenticator_data
+        authenticator = super().clean_credential()
+        if not shown.is_user_verified():
+            raise get_adapter().validation_error("incorrect_code")
+        return authenticator
 
 
 class PasskeyRenameForm(EditWebAuthnForm):  # type: ignore[misc]  # untyped upstream

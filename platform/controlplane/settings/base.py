@@ -243,6 +243,7 @@ MFA_FORMS = {
     "activate_totp": "controlplane.accounts.totp_form.AppForm",
     "add_webauthn": "controlplane.accounts.passkey_forms.PasskeyAddForm",
     "edit_webauthn": "controlplane.accounts.passkey_forms.PasskeyRenameForm",
+    "login_webauthn": "controlplane.accounts.passkey_forms.PasskeyLogInForm",
 }
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = "highwater@localhost"

@@ -145,6 +145,8 @@ _OLD = "leads to the address that replaced it"
 EXCUSED = {
     "cluster-ca": _A_FILE,
     "diverged-file": _A_FILE,
+    "lag-file": _A_FILE,
+    "message-search-file": _A_FILE,
     "dead-letters-file": _A_FILE,
     "mfa_download_recovery_codes": _A_FILE,
     "identity-list-of-allauth": "the page `identities`, at another address",

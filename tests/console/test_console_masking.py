@@ -20,6 +20,7 @@ from tests.controlplane.secret_twin import MESSAGE_ID, SECRET, hide_the_secrets,
 
 # What a page needs to find the message.
 QUERIES = {
+    "messages/search/csv/": f"?key={MESSAGE_ID}",
     "messages/search/": f"?key={MESSAGE_ID}",
     "messages/tail/": f"?cursor={cursor_of({})}",
     "message-trace/": f"?q={MESSAGE_ID}",
@@ -28,6 +29,7 @@ GIVES = (
     "topics/payments/",
     "topics/payments/messages/",
     "topics/payments/messages/search/",
+    "topics/payments/messages/search/csv/",
     "topics/payments/messages/tail/",
     "topics/payments/messages/broker-a/0/0/",
     "topics/payments/messages/broker-a/0/0/resend/",

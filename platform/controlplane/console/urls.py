@@ -70,6 +70,7 @@ _topic: list[URLPattern | URLResolver] = [
     path("messages/", messages.message_list, name="message-list"),
     path("messages/tail/", message_tail.message_tail_page, name="message-tail"),
     path("messages/search/", messages.message_search, name="message-search"),
+    path("messages/search/csv/", messages.message_search_file, name="message-search-file"),
     path("messages/<str:broker>/<int:queue_id>/<int:queue_offset>/", messages.message_page, name="message"),
     path(
         "messages/<str:broker>/<int:queue_id>/<int:queue_offset>/resend/",
@@ -106,6 +107,7 @@ _cluster: list[URLPattern | URLResolver] = [
     path("failovers/<uuid:failover>/timeline/", failover.failover_timeline, name="failover-timeline"),
     path("message-trace/", message_trace.message_trace_page, name="message-trace"),
     path("lag/", lag.lag_page, name="lag"),
+    path("lag-csv/", lag.lag_file, name="lag-file"),
     path("lag/<str:group>/", lag.lag_group_page, name="lag-group"),
     path("lag/<str:group>/thresholds/", lag.lag_thresholds_set, name="lag-thresholds"),
     path("lag/<str:group>/member/", member_running.member_running_page, name="group-member"),
@@ -174,6 +176,7 @@ _cluster: list[URLPattern | URLResolver] = [
     path("credentials/<str:access_key>/rotate/", credentials.credential_rotate_page, name="credential-rotate"),
     path("credentials/<str:access_key>/delete/", credentials.credential_delete_page, name="credential-delete"),
     path("topics/", topics.topic_list_page, name="topic-list"),
+    path("topics-csv/", topics.topic_list_file, name="topic-list-file"),
     # Not below topics/, where a topic may be called `new`.
     path("new-topic/", topics.topic_new, name="topic-new"),
     path("topics/<str:topic>/", include(_topic)),

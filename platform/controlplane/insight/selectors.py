@@ -163,6 +163,34 @@ def lag_latest_of_all(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """The group that is furthest from a topic's end, in messages, as of the window that says so."""
+
+    group: str
+    lag_messages: int
+    as_of: datetime
+
+
+def lag_of_topics(
+    cluster: Cluster, topics: Collection[str], within: timedelta = timedelta(minutes=20)
+) -> dict[str, TopicLag]:
+    """Return the largest backlog of any group by topic, of each group's newest window; what no window tells of is not there."""
+    windows = LagWindow.objects.filter(
+        cluster=cluster, queue_id=-1, topic__in=topics, window_start__gte=timezone.now() - within
+    ).order_by("window_start")
+    newest: dict[tuple[str, str], TopicLag] = {}
+    for topic, group, lag, start, seconds in windows.values_list(
+        "topic", "consumer_group", "lag_messages_last", "window_start", "window_seconds"
+    ):
+        newest[topic, group] = TopicLag(group, lag, start + timedelta(seconds=seconds))
+    found: dict[str, TopicLag] = {}
+    for (topic, _), one in newest.items():
+        if topic not in found or one.lag_messages > found[topic].lag_messages:
+            found[topic] = one
+    return found
+
+
 def lag_before(cluster: Cluster, windows: list[LagWindow], length: timedelta) -> dict[tuple[str, str], list[LagWindow]]:
     """Return what lies before these windows over all queues, oldest first, by (group, topic), as far back as `length`."""
     found: dict[tuple[str, str], list[LagWindow]] = {(one.consumer_group, one.topic): [] for one in windows}

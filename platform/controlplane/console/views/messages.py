@@ -1,5 +1,6 @@
 """Messages of a topic: send a test message, browse the newest, look at one."""
 
+import json
 from typing import Any
 
 from django.http import HttpResponse
@@ -12,6 +13,7 @@ from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
+from controlplane.console.csv_files import csv_response
 from controlplane.console.forms import MessageForm, SearchForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.topic_parts import (
@@ -26,8 +28,8 @@ from controlplane.console.views.topic_parts import (
 )
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
-from controlplane.topics.bodies import BodyForm
-from controlplane.topics.gateway import message_get, message_send
+from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm
+from controlplane.topics.gateway import BrowsedMessage, message_get, message_send
 from controlplane.topics.resends import resend_list
 from controlplane.topics.schemas import schema_exists
 from controlplane.topics.search import messages_search
@@ -110,6 +112,53 @@ def message_search(request: ConsoleRequest, tenant: Tenant, cluster: str, topic:
         return topic_render(request, found_topic, MessageForm(), context, status=status_of(form))
     context |= {"tenant": tenant, "cluster": found_topic.cluster, "topic": found_topic}
     return render(request, "console/parts/search.html", context, status=status_of(form))
+
+
+@require_safe
+@tenant_page("message.browse")
+def message_search_file(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: str) -> HttpResponse:
+    """Return the messages that a search finds as CSV, masked as on the page; a search that can't be made is the topic's page."""
+    found_topic = topic_get(cluster_get(tenant, cluster), topic)
+    form = SearchForm(request.GET)
+    if form.is_valid():
+        try:
+            found = messages_search(
+                actor=request.user,
+                topic=found_topic,
+                sought=form.sought(),
+                limit=SEARCH_LIMIT,
+                body_limit_bytes=BODY_SHOWN_MAX_BYTES,
+            )
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            return csv_response(f"messages-{found_topic.name}", _FILE_COLUMNS, map(_file_row, found.messages))
+    context = search_context(found_topic, form, None)
+    return topic_render(request, found_topic, MessageForm(), context, status=status_of(form))
+
+
+_FILE_COLUMNS = (
+    *(
+        "stored_at",
+        "born_at",
+        "born_host",
+        "broker_name",
+        "queue_id",
+        "queue_offset",
+        "message_id",
+        "offset_message_id",
+    ),
+    *("tags", "keys", "properties", "reconsume_times", "masked", "body", "body_encoding", "body_truncated"),
+)
+
+
+def _file_row(message: BrowsedMessage) -> tuple[object, ...]:
+    body, properties = message.body, json.dumps(message.properties, ensure_ascii=False, sort_keys=True)
+    return (
+        *(message.stored_at, message.born_at, message.born_host, message.broker_name, message.queue_id),
+        *(message.queue_offset, message.message_id, message.offset_message_id, message.tags, " ".join(message.keys)),
+        *(properties, message.reconsume_times, " ".join(message.masked), body.text, body.encoding, str(body.truncated)),
+    )
 
 
 @require_safe

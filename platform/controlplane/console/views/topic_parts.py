@@ -62,6 +62,7 @@ def search_context(topic: Topic, form: SearchForm, found: FoundMessages | None =
         "search_limit": SEARCH_LIMIT,
         "found": found,
         "sought": key,
+        "search_query": urlencode({name: form.data[name] for name in form.fields if form.data.get(name)}),
         "search_curl": search_curl(topic, form),
     }
 

@@ -1,21 +1,27 @@
 """Pages of topics: the list, a new one, one with its queues and messages, deleting."""
 
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from controlplane.clusters.models import Cluster
 from controlplane.clusters.selectors import cluster_get
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
+from controlplane.console.csv_files import csv_response
 from controlplane.console.forms import MessageForm, TopicChangeForm, TopicForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.console.views.topic_parts import queues_context, topic_render
+from controlplane.insight.availability import jobs_problem
+from controlplane.insight.selectors import lag_of_topics
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
+from controlplane.topics.models import Topic
 from controlplane.topics.selectors import topic_get, topic_list
 from controlplane.topics.services import TopicOptions, topic_create, topic_delete, topic_update
 
@@ -27,17 +33,51 @@ TOPICS_SHOWN_MAX = 200
 def topic_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
     """Show the cluster's topics by name; a search narrows them down."""
     found = cluster_get(tenant, cluster)
-    search = request.GET.get("q", "").strip()
-    matching = topic_list(found).filter(name__icontains=search.replace("\x00", "")).order_by("name")
+    search, matching = _matching(request, found)
     topics = list(matching[:TOPICS_SHOWN_MAX])
+    lags = lag_of_topics(found, [topic.name for topic in topics])
     context = {
         **cluster_context(request, found),
-        "topics": topics,
+        "topics": [(topic, lags.get(topic.name)) for topic in topics],
+        "lags": lags,
+        "lag_as_of": max((one.as_of for one in lags.values()), default=None),
+        "jobs_problem": "" if lags else jobs_problem(),
         "search": search,
         "left_out": matching.count() - len(topics) if len(topics) == TOPICS_SHOWN_MAX else 0,
         "curl": act_of("GET", f"{found.path}topics/?live=false"),
     }
     return tenant_render(request, tenant, "console/topics.html", context, section="clusters", page="topics")
+
+
+@require_safe
+@tenant_page("topic.view")
+def topic_list_file(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
+    """Return the cluster's topics, or those that a search finds, as CSV; each with the group that has the largest backlog."""
+    found = cluster_get(tenant, cluster)
+    _, matching = _matching(request, found)
+    topics = list(matching)
+    lags = lag_of_topics(found, [topic.name for topic in topics])
+    return csv_response(
+        f"topics-{found.slug}",
+        (
+            *("topic", "description", "state", "message_type", "perm", "read_queue_nums", "write_queue_nums"),
+            *("created_at", "largest_backlog_messages", "largest_backlog_group", "backlog_as_of"),
+        ),
+        (
+            (
+                *(topic.name, topic.description, topic.state, topic.message_type, topic.perm),
+                *(topic.read_queue_nums, topic.write_queue_nums, topic.created_at),
+                *((lag.lag_messages, lag.group, lag.as_of) if (lag := lags.get(topic.name)) else (None, None, None)),
+            )
+            for topic in topics
+        ),
+    )
+
+
+def _matching(request: ConsoleRequest, cluster: Cluster) -> tuple[str, QuerySet[Topic]]:
+    """What was searched for, and the topics whose names hold it."""
+    search = request.GET.get("q", "").strip()
+    return search, topic_list(cluster).filter(name__icontains=search.replace("\x00", "")).order_by("name")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

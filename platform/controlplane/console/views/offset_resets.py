@@ -37,10 +37,12 @@ def group_reset(request: ConsoleRequest, tenant: Tenant, cluster: str, group: st
     found = cluster_get(tenant, cluster)
     live = group_outlook(found, group).live
     topics = sorted(live.topics, key=topic_name_is_system)  # its own first
+    # Of the only topic: where there are more, they would not be those of the one that is chosen.
+    own = [name for name in topics if not topic_name_is_system(name)]
     now = [
         f"{one.broker_name}:{one.queue_id}:{one.consumer_offset}"
         for one in live.queues or ()
-        if topics and one.topic == topics[0] and one.consumer_offset >= 0
+        if [one.topic] == own and one.consumer_offset >= 0
     ]
     form = OffsetResetForm(request.GET or None, topics=topics, offsets=now)
     plan: ResetPlan | None = None

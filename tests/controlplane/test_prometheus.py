@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import html
 import json
 import re
@@ -238,3 +239,13 @@ def test_more_clusters_with_a_broker_each_take_no_more_questions(world: World, a
         found = {labels[0] for name, labels in scraped(client) if name == "highwater_consumer_lag_messages"}
     assert len(found) == 20
     assert len(of_all) <= len(of_one)
+
+
+def test_a_scrape_is_compressed_for_who_takes_it_so(world: World, api: Callable[..., Json]) -> None:
+    for number in range(100):
+        lag_window(world.cluster, timezone.now() - timedelta(minutes=5), consumer_group=f"group-{number}", lag=1)
+    plain = api(world.bob).call("GET", METRICS_PATH)
+    packed = api(world.bob).call("GET", METRICS_PATH, Accept_Encoding="gzip")
+    assert packed["Content-Encoding"] == "gzip"
+    assert len(packed.content) * 5 < len(plain.content)
+    assert gzip.decompress(packed.content).decode() == plain.content.decode()

@@ -355,6 +355,20 @@ def test_a_group_that_is_offline_is_reset_to_a_time(
         assert expected
 
 
+def test_a_consumer_that_runs_while_its_group_is_reset_reads_again_and_commits_again(
+    cluster: Cluster, admin: Admin, producer: Producer, topic: str
+) -> None:
+    group = f"g-{topic}"
+    queue = send_many(producer, topic, 5)
+    collector = Collector()
+    with cluster.consumer(group, collector, topic):
+        collector.wait(5)
+        wait_until(lambda: admin.consumer_offset(group, queue) == 5, "all are committed")
+        admin.reset_offset(group, queue, 2)
+        assert [message.queue_offset for message in collector.wait(8)] == [0, 1, 2, 3, 4, 2, 3, 4]
+        wait_until(lambda: admin.consumer_offset(group, queue) == 5, "they are committed again")
+
+
 def test_a_reset_to_the_end_leaves_nothing_to_consume(
     cluster: Cluster, admin: Admin, producer: Producer, topic: str
 ) -> None:

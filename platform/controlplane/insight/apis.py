@@ -7,6 +7,8 @@ from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.views.decorators.gzip import gzip_page
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -81,6 +83,7 @@ class FiguresApi(ClusterApi):
         return Response(FiguresSerializer(data).data)
 
 
+@method_decorator(gzip_page, name="dispatch")  # no secret is in it, and Prometheus asks for it
 class MetricsApi(TenantApi):
     """A tenant's clusters for Prometheus."""
 

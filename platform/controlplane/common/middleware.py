@@ -4,6 +4,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from http import HTTPStatus
 
 import structlog
 from django.conf import settings
@@ -22,6 +23,14 @@ _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _QUIET_PATHS = frozenset({"/healthz", "/readyz"})
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+
+def _who_was_refused(request: HttpRequest, status: int) -> dict[str, str]:
+    """Return whom the log names: an account or token that asked for what it may not. Others are in the audit trail, if anywhere."""
+    user = getattr(request, "user", None) if status == HTTPStatus.FORBIDDEN else None
+    if user is None or not user.is_authenticated:
+        return {}
+    return {"refused": str(getattr(user, "principal", user.pk))}
 
 
 class WrongMethodPageMiddleware:
@@ -76,6 +85,7 @@ class RequestContextMiddleware:
                     path=loggable_path(request.path),
                     status=response.status_code,
                     milliseconds=round((time.monotonic() - started) * 1000, 1),
+                    **_who_was_refused(request, response.status_code),
                 )
             return response
         finally:

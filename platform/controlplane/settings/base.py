@@ -138,6 +138,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "controlplane.common.middleware.RequestContextMiddleware",
+    "controlplane.common.https.HttpsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "controlplane.common.middleware.ContentSecurityPolicyMiddleware",
@@ -216,6 +217,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "controlplane.accounts.password_words.WordsValidator"},
 ]
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"

@@ -21,7 +21,7 @@ from controlplane.clusters.models import BrokerGroup, Cluster, ClusterMode, Heal
 from controlplane.failover.models import ReplicaSample
 from controlplane.failover.role_map import group_rows
 from controlplane.insight import prometheus
-from controlplane.insight.models import ClusterFigures
+from controlplane.insight.models import ClusterFigures, ClusterGroups
 from controlplane.insight.prometheus import ALIASES, METRICS
 from deploy.local.layout import REPOSITORY
 from tests.controlplane.billing_world import lag_window
@@ -249,3 +249,29 @@ def test_a_scrape_is_compressed_for_who_takes_it_so(world: World, api: Callable[
     assert packed["Content-Encoding"] == "gzip"
     assert len(packed.content) * 5 < len(plain.content)
     assert gzip.decompress(packed.content).decode() == plain.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("names", "topics", "age", "is_there"),
+    [
+        (["billing"], ["payments"], timedelta(0), True),
+        (["billing"], None, timedelta(0), True),
+        ([], ["payments"], timedelta(0), False),
+        (["billing"], [], timedelta(0), False),
+        ([], [], timedelta(minutes=20), True),  # it may have come after that
+    ],
+    ids=["known", "topics unknown", "group deleted", "topic deleted", "old list"],
+)
+def test_a_group_or_topic_that_was_deleted_has_no_series(
+    world: World,
+    api: Callable[..., Json],
+    names: list[str],
+    topics: list[str] | None,
+    age: timedelta,
+    is_there: bool,
+) -> None:
+    now = timezone.now()
+    lag_window(world.cluster, now - timedelta(minutes=10), lag=12)
+    ClusterGroups.objects.create(cluster=world.cluster, names=names, topics=topics, sampled_at=now - age)
+    found = scraped(api(world.bob))
+    assert (("highwater_consumer_lag_messages", ("orders", "billing", "payments")) in found) is is_there

@@ -6,6 +6,7 @@ exporter name, too, stand there under those names as well (ALIASES), so that kno
 
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
+from datetime import timedelta
 
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, Metric, generate_latest
@@ -17,7 +18,7 @@ from controlplane.clusters.selectors import HEALTH_STALE_AFTER, cluster_health
 from controlplane.failover.models import ReplicaSample
 from controlplane.failover.role_map import group_rows
 from controlplane.insight.figures import figures_latest
-from controlplane.insight.models import ClusterFigures, LagWindow
+from controlplane.insight.models import ClusterFigures, ClusterGroups, LagWindow
 from controlplane.insight.selectors import lag_latest_of_all
 from mqwire.names import RETRY_GROUP_TOPIC_PREFIX
 
@@ -97,7 +98,7 @@ class _Clusters(Collector):
 
     def _samples(self) -> Iterator[_Sample]:
         figures = figures_latest(self._clusters)
-        lags = lag_latest_of_all(self._clusters)
+        lags = _without_deleted(lag_latest_of_all(self._clusters))
         sampled = set(
             ReplicaSample.objects.filter(replica__group__cluster__in=self._clusters).values_list(
                 "replica__group_id", flat=True
@@ -179,6 +180,28 @@ def _one_broker(cluster: Cluster, group: BrokerGroup) -> Iterator[_Sample]:
     yield "highwater_replica_up", labels, up
     if up:
         yield "rocketmq_ha_role", labels, 1
+
+
+def _without_deleted(
+    lags: Mapping[uuid.UUID, dict[tuple[str, str], LagWindow]],
+) -> dict[uuid.UUID, dict[tuple[str, str], LagWindow]]:
+    """Leave out groups and topics that the brokers did not know any more after the window: a deleted one has no series."""
+    known = {one.cluster_id: one for one in ClusterGroups.objects.filter(cluster__in=list(lags))}
+    found = {}
+    for cluster_id, windows in lags.items():
+        groups = known.get(cluster_id)
+        if groups is None:
+            found[cluster_id] = windows
+            continue
+        names, topics = set(groups.names), None if groups.topics is None else set(groups.topics)
+        found[cluster_id] = {
+            (group, topic): window
+            for (group, topic), window in windows.items()
+            # A retry topic goes with its group.
+            if (group in names and (topics is None or topic in topics or topic.startswith(RETRY_GROUP_TOPIC_PREFIX)))
+            or groups.sampled_at <= window.window_start + timedelta(seconds=window.window_seconds)
+        }
+    return found
 
 
 def _lag(cluster: Cluster, windows: Mapping[tuple[str, str], LagWindow]) -> Iterator[_Sample]:

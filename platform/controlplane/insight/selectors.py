@@ -155,7 +155,10 @@ def lag_latest_of_all(
         .alias(has_trend=Q(samples__gt=1))
         .order_by("cluster_id", "consumer_group", "topic", "-has_trend", "-window_start")
         .distinct("cluster_id", "consumer_group", "topic")
-        .only("cluster_id", "consumer_group", "topic", "lag_messages_last", "lag_ms_last", "stuck")
+        .only(
+            *("cluster_id", "consumer_group", "topic", "window_start", "window_seconds"),
+            *("lag_messages_last", "lag_ms_last", "stuck"),
+        )
     )
     found: dict[uuid.UUID, dict[tuple[str, str], LagWindow]] = {}
     for window in windows:

@@ -206,6 +206,7 @@ def test_a_changed_address_is_announced_to_the_one_before(world: World) -> None:
     client = log_in_alice(world)
     EmailAddress.objects.create(user=world.alice, email=world.alice.email, verified=True, primary=True)
     EmailAddress.objects.create(user=world.alice, email="alice@example.org", verified=True)
+    client.post("/reauthenticate/", {"password": PASSWORD})
     client.post("/email/", {"action_primary": "", "email": "alice@example.org"})
     [(_, text)] = mailed()
     assert "is now alice@example.org" in text

@@ -1,8 +1,9 @@
-"""Plain HTTP, log-outs, easily guessed passwords, and who is named in the log: what the browser, programs and readers of it get."""
+"""Plain HTTP, log-outs, guessed passwords, addresses, and whom the log names: what browsers, programs and readers get."""
 
 from __future__ import annotations
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.test import Client
@@ -51,3 +52,15 @@ def test_the_log_names_the_account_that_was_refused(world: World) -> None:
         assert Client().get("/api/v1/tenants/").status_code == 401
     refused = [line for line in lines if line["event"] == "request"]
     assert [line.get("refused") for line in refused] == [world.bob.principal, None]
+
+
+def test_an_address_is_added_to_an_account_by_who_shows_the_password_again(world: World) -> None:
+    """Else a borrowed browser, or a stolen session, adds one to which a new password is mailed."""
+    world.alice.set_password("correct horse battery staple")
+    world.alice.save()
+    client = Client()
+    client.force_login(world.alice, backend="django.contrib.auth.backends.ModelBackend")
+    asked = client.post("/email/", {"email": "thief@example.com", "action_add": ""})
+    assert asked.status_code == 302
+    assert asked.headers["Location"].startswith("/reauthenticate/")
+    assert not EmailAddress.objects.filter(email="thief@example.com").exists()

@@ -236,6 +236,7 @@ HIGHWATER_SIGN_UP = value("HIGHWATER_SIGN_UP")
 SOCIALACCOUNT_ADAPTER = "controlplane.accounts.identities.IdentityAdapter"
 SOCIALACCOUNT_AUTO_SIGNUP = False  # who is not known yet says whether to make an account, or to connect it to one
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # a provider's word for an address opens no account
+ACCOUNT_REAUTHENTICATION_REQUIRED = True  # before addresses of the account change
 SOCIALACCOUNT_REAUTHENTICATION_REQUIRED = True
 SOCIALACCOUNT_STORE_TOKENS = False
 MFA_ADAPTER = "controlplane.accounts.second_factor.SecondFactorAdapter"

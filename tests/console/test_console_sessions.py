@@ -8,6 +8,7 @@ import pytest
 from allauth.mfa.totp.internal.auth import TOTP
 from allauth.usersessions.models import UserSession
 from django.conf import settings
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import Page
@@ -189,3 +190,17 @@ def test_the_list_says_when_sessions_end_and_leaves_out_those_that_have(world: W
     assert "after 60 minutes without use, 12 hours after the log-in" in page
     pass_time(laptop, 15 * 86400)
     assert "192.0.2.2" not in desk.get("/sessions/").content.decode()
+
+
+@pytest.mark.django_db
+def test_the_operator_ends_all_sessions_of_an_account_and_no_others(world: World) -> None:
+    desk, phone, bobs = Client(), Client(), Client()
+    for client, user in ((desk, world.alice), (phone, world.alice), (bobs, world.bob)):
+        client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        assert client.get("/sessions/").status_code == 200
+    call_command("end_sessions", "Alice@example.com")
+    assert [client.get("/sessions/").status_code for client in (desk, phone, bobs)] == [302, 302, 200]
+    event = AuditEvent.objects.get(action="session.end_all")
+    assert (event.actor, event.details["sessions"]) == ("command line", 2)
+    with pytest.raises(CommandError, match="No one has signed up"):
+        call_command("end_sessions", "dora@example.com")

@@ -7,7 +7,7 @@ from highwater.sentences import say
 
 
 class Patience:
-    """Time that was waited for nothing. Who left a request unanswered is not asked again; waits at the same time count once.
+    """Time that was waited for nothing. An address that left a request unanswered is not asked again; waits at once count once.
 
     Sans-io: times are seconds of any clock that is never set back.
     """

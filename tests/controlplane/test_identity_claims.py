@@ -1,6 +1,11 @@
-"""Whose e-mail address a log-in has, and whether the provider confirmed it."""
+"""Whose e-mail address a log-in has, whether the provider confirmed it, and which keys may sign."""
 
-from controlplane.accounts.identity_claims import with_user_info
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from controlplane.accounts.identity_claims import IdentityRefused, id_token_claims, with_user_info
+from controlplane.accounts.identity_settings import IdentityProvider
+from tests.support.identity_provider import Provider
 
 TOKEN = {"sub": "1", "email_verified": True}
 
@@ -17,3 +22,15 @@ def test_an_address_of_user_info_is_confirmed_by_user_info() -> None:
 def test_without_an_address_user_info_confirms_nothing() -> None:
     token = {"sub": "1", "email": "a@example.com"}
     assert with_user_info(token, {"sub": "1", "email_verified": True}) == token
+
+
+@pytest.mark.filterwarnings("ignore:The RSA key is 1024 bits")  # that is what is tested
+@pytest.mark.parametrize("bits", [1024, 2048])
+def test_a_token_is_signed_by_a_key_of_2048_bits_or_more(bits: int) -> None:
+    provider = Provider("https://id.example", key=rsa.generate_private_key(65537, bits))
+    given = (provider.id_token("n"), provider.keys(), IdentityProvider(**provider.setting()), "n")
+    if bits >= 2048:
+        assert id_token_claims(*given)["sub"] == provider.subject
+    else:
+        with pytest.raises(IdentityRefused, match="1024 bits"):
+            id_token_claims(*given)

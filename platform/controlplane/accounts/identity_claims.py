@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from controlplane.accounts.identity_settings import IdentityProvider
 
 # Signatures by the provider's private key only: with a shared secret (HS256) or `none`, others could make tokens.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 _CLOCKS_APART_S = 60
+_RSA_BITS_MIN = 2048  # RFC 7518, section 3.3
 _SUBJECT_CHARACTERS_MAX = 255
 
 
@@ -95,4 +97,6 @@ def _key_of(token: str, key_set: dict[str, Any]) -> jwt.PyJWK:
     found = [key for key in keys if wanted is None or key.key_id == wanted]
     if len(found) != 1:
         raise IdentityRefused(f"its key set has {len(found)} keys for the ID token’s kid {wanted!r}")
+    if isinstance(found[0].key, RSAPublicKey) and found[0].key.key_size < _RSA_BITS_MIN:
+        raise IdentityRefused(f"its key has {found[0].key.key_size} bits, of {_RSA_BITS_MIN} at least")
     return found[0]

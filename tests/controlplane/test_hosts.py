@@ -29,6 +29,7 @@ from controlplane.provisioning.hosts import (
     noisy_marked,
     placements,
     restarts,
+    samples_by_host,
     taken,
 )
 from controlplane.provisioning.models import HostSample, PortLease
@@ -170,7 +171,7 @@ def test_what_a_cluster_took_is_counted_across_a_restart(driver: DriverTwin) -> 
         *(usage(one.name, host, cpu_s=4.0, written_bytes=300, life="2-9") for one in others),
     ]
     hosts_sample(driver)
-    rows, busy = taken(host, placements(), timedelta(hours=1))
+    rows, busy = taken(host, placements(), samples_by_host(timedelta(hours=1))[host])
     (row,) = rows
     assert row.cpu == pytest.approx((10 + 4 * len(others)) / 100 / 2, rel=0.05)
     assert row.written_per_s == pytest.approx((4000 + 300 * len(others)) / 100, rel=0.05)
@@ -190,7 +191,8 @@ def test_what_flows_through_a_cluster_is_told_beside_what_it_takes(world: World,
 def test_a_daemon_that_no_one_may_look_at_is_not_known(driver: DriverTwin) -> None:
     driver.usages = []
     hosts_sample(driver)
-    rows, _ = taken(driver.hosts[0].host, placements(), timedelta(hours=1))
+    host = driver.hosts[0].host
+    rows, _ = taken(host, placements(), samples_by_host(timedelta(hours=1))[host])
     assert [(row.cpu, row.memory_bytes, row.read_per_s) for row in rows] == [(None, None, None)]
 
 

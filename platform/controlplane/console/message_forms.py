@@ -9,7 +9,7 @@ from django import forms
 from django.utils.translation import gettext as _
 
 from controlplane.common.sentences import say
-from controlplane.console.forms import CODE_INPUT, Choice, properties_of
+from controlplane.console.forms import CODE_INPUT, Choice, LongSelect, properties_of
 from controlplane.consumers.selectors import Member
 from controlplane.topics.bodies import Masking
 from controlplane.topics.copies import RESEND_OF, Edit
@@ -85,7 +85,9 @@ class ResendForm(forms.Form):
         }
         super().__init__(data, initial=shown)
         self.shown = shown
-        self.fields["topic"] = forms.ChoiceField(label=_("Topic"), choices=[(name, name) for name in topics])
+        self.fields["topic"] = forms.ChoiceField(
+            label=_("Topic"), choices=[(name, name) for name in topics], widget=LongSelect
+        )
         self.fields["body_as"] = forms.ChoiceField(
             label=_("Body"),
             required=False,

@@ -1,5 +1,6 @@
 """Clusters that share a host: what each takes of it, and what flows through it. For operators."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -7,7 +8,7 @@ from django.db.models import Avg
 from django.utils import timezone
 
 from controlplane.insight.models import ClusterFigures
-from controlplane.provisioning.hosts import Taken, capacities, placements, taken
+from controlplane.provisioning.hosts import Placement, Taken, latest_samples, placements, samples_by_host, taken
 
 WINDOWS_S = {"15m": 900, "1h": 3600, "24h": 86_400}
 
@@ -30,18 +31,27 @@ class SharedHost:
     clusters: list[Neighbour]
 
 
-def shared_hosts(window: str) -> list[SharedHost]:
-    """Return what each cluster took on each host over a window, one of WINDOWS_S."""
+def shared_hosts(
+    window: str, placed: Sequence[Placement] | None = None, hosts: Collection[str] | None = None
+) -> list[SharedHost]:
+    """Return what each cluster took on each host over a window, one of WINDOWS_S; of these `hosts` only, if given.
+
+    `placed` are their daemons, if they were read already.
+    """
     span = timedelta(seconds=WINDOWS_S[window])
     figures = ClusterFigures.objects.filter(sampled_at__gte=timezone.now() - span).values("cluster")
     rates = {
         row["cluster"]: (row["coming"], row["going"])
         for row in figures.annotate(coming=Avg("in_per_second"), going=Avg("out_per_second"))
     }
-    placed = placements()
+    placed = placements() if placed is None else placed
+    by_host: dict[str, list[Placement]] = {}
+    for one in placed:
+        by_host.setdefault(one.host, []).append(one)
+    samples = samples_by_host(span, hosts)
     found = []
-    for host in capacities(placed):
-        rows, used = taken(host.host, placed, span)
+    for host in sorted({*(one.host for one in latest_samples()), *by_host} if hosts is None else hosts):
+        rows, used = taken(host, by_host.get(host, []), samples.get(host, []))
         neighbours = [Neighbour(row, *rates.get(row.cluster.pk, (None, None))) for row in rows]
-        found.append(SharedHost(host.host, used, neighbours))
+        found.append(SharedHost(host, used, neighbours))
     return found

@@ -3,7 +3,7 @@
 One sample a minute, of each host with its daemons; a day of them is kept. What no sample says is None, never 0.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -18,7 +18,7 @@ from controlplane.common.errors import LimitReached
 from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver, ProcessUsage
 from controlplane.provisioning.models import HostSample
-from controlplane.provisioning.ports import BROKER_PORTS, LEADER_PORTS, NAME_SERVER_PORTS, ports_free
+from controlplane.provisioning.ports import BROKER_PORTS, LEADER_PORTS, NAME_SERVER_PORTS, ports_free_by_host
 from controlplane.provisioning.processes import name_server_process_name, replica_process_name
 from controlplane.tenants.limits import tenant_limit
 
@@ -138,15 +138,19 @@ def capacities(placed: Sequence[Placement]) -> list[HostCapacity]:
     """Return each host that has a sample or a daemon."""
     latest = {sample.host: sample for sample in latest_samples()}
     each_bytes = settings.HIGHWATER_DAEMON_MEMORY_MIB * 1024 * 1024
+    by_host: dict[str, list[Placement]] = {}
+    for one in placed:
+        by_host.setdefault(one.host, []).append(one)
+    hosts = sorted({*latest, *by_host})
+    cpus, ports = _cpus_now(), ports_free_by_host(hosts)
     found = []
-    for host in sorted(set(latest) | {one.host for one in placed}):
-        daemons = sum(one.host == host for one in placed)
+    for host in hosts:
+        here = by_host.get(host, [])
+        daemons = len(here)
         promised = daemons * each_bytes if each_bytes else None
-        brokers = [one for one in placed if one.host == host and isinstance(one.row, Replica)]
+        brokers = [one for one in here if isinstance(one.row, Replica)]
         stored_bytes = sum(disk_of_broker(tenant_limit(one.cluster.tenant, "stored_bytes")) for one in brokers)
-        found.append(
-            HostCapacity(host, latest.get(host), daemons, _cpu_now(host), promised, stored_bytes, ports_free(host))
-        )
+        found.append(HostCapacity(host, latest.get(host), daemons, cpus.get(host), promised, stored_bytes, ports[host]))
     return found
 
 
@@ -333,12 +337,19 @@ class Taken:
     is_noisy: bool
 
 
-def taken(host: str, placed: Sequence[Placement], window: timedelta) -> tuple[list[Taken], float | None]:
-    """Return what each cluster took on a host over the last `window`, most of the processor first, and the share of the processor
-    that was used.
+def samples_by_host(window: timedelta, hosts: Collection[str] | None = None) -> dict[str, list[HostSample]]:
+    """Return the samples of the last `window` of each host, or of these, oldest first."""
+    found: dict[str, list[HostSample]] = {}
+    samples = HostSample.objects.filter(sampled_at__gte=timezone.now() - window)
+    for sample in (samples if hosts is None else samples.filter(host__in=hosts)).order_by("sampled_at"):
+        found.setdefault(sample.host, []).append(sample)
+    return found
+
+
+def taken(host: str, placed: Sequence[Placement], samples: Sequence[HostSample]) -> tuple[list[Taken], float | None]:
+    """Return what each cluster took on a host over these samples of it, oldest first, most of the processor first, and the share
+    of the processor that was used.
     """
-    since = timezone.now() - window
-    samples = list(HostSample.objects.filter(host=host, sampled_at__gte=since).order_by("sampled_at"))
     seconds = (samples[-1].sampled_at - samples[0].sampled_at).total_seconds() if len(samples) > 1 else 0.0
     busy = cpu_share(samples[0], samples[-1]) if seconds else None
     by_cluster: dict[str, list[Placement]] = {}
@@ -420,10 +431,13 @@ def _grown(samples: Sequence[HostSample], names: Sequence[str], what: str) -> fl
     return total if seen else None
 
 
-def _cpu_now(host: str) -> float | None:
-    fresh = HostSample.objects.filter(host=host, sampled_at__gte=timezone.now() - STALE_AFTER)
-    newest = list(fresh.order_by("-sampled_at").defer("daemons")[:2])
-    return cpu_share(newest[1], newest[0]) if len(newest) == 2 else None
+def _cpus_now() -> dict[str, float | None]:
+    """The processor's used share by host, between its two newest samples."""
+    fresh = HostSample.objects.filter(sampled_at__gte=timezone.now() - STALE_AFTER)
+    newest: dict[str, list[HostSample]] = {}
+    for sample in fresh.order_by("-sampled_at").defer("daemons"):
+        newest.setdefault(sample.host, []).append(sample)
+    return {host: cpu_share(two[1], two[0]) for host, two in newest.items() if len(two) > 1}
 
 
 def _usage(sample: HostSample | None, name: str) -> ProcessUsage | None:

@@ -25,7 +25,7 @@ from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.models import PortLease
-from controlplane.provisioning.processes import cluster_process_names
+from controlplane.provisioning.processes import process_names_of
 
 _log = get_logger("controlplane.provisioning")
 
@@ -80,7 +80,7 @@ def leftovers_find(driver: Driver) -> Leftovers:
         inventory = driver.inventory()  # before the rows: what is made meanwhile is in both, or in the rows alone
     clusters = list(Cluster.objects.exclude(state=ClusterState.DELETED).select_related("tenant").order_by("created_at"))
     known = {cluster.pk for cluster in clusters}
-    wanted = {name for cluster in clusters if cluster.state not in _STOPPED for name in cluster_process_names(cluster)}
+    wanted = process_names_of(cluster for cluster in clusters if cluster.state not in _STOPPED)
     leases = PortLease.objects.exclude(cluster_id__in=known).order_by("host", "port")
     return Leftovers(
         processes=tuple(sorted(set(inventory.processes) - wanted)),
@@ -144,10 +144,7 @@ def _machine_answers() -> Iterator[None]:
 
 def _end(driver: Driver, name: str) -> None:
     """End a process that should not run: of a stopped cluster in good order, since its data are kept."""
-    kept = {
-        process for cluster in Cluster.objects.filter(state__in=_STOPPED) for process in cluster_process_names(cluster)
-    }
-    if name in kept:
+    if name in process_names_of(Cluster.objects.filter(state__in=_STOPPED)):
         driver.process_remove(name)
     else:
         driver.process_kill(name)

@@ -2,10 +2,11 @@
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Count
 
 from controlplane.common.sentences import say
 from controlplane.provisioning.drivers.base import Driver
@@ -69,11 +70,12 @@ def ports_release(cluster_id: uuid.UUID) -> None:
     PortLease.objects.filter(cluster_id=cluster_id).delete()
 
 
-def ports_free(host: str) -> int:
-    """Return how many ports of the range no one has leased on a host. Other programs may hold some of them."""
+def ports_free_by_host(hosts: Collection[str]) -> dict[str, int]:
+    """Return how many ports of the range no one has leased, by host. Other programs may hold some of them."""
     first, last = _port_range()
-    leased = PortLease.objects.filter(host=host, port__range=(first, last)).count()
-    return last - first + 1 - leased
+    leases = PortLease.objects.filter(host__in=hosts, port__range=(first, last)).order_by()
+    leased = dict(leases.values_list("host").annotate(Count("pk")))
+    return {host: last - first + 1 - leased.get(host, 0) for host in hosts}
 
 
 def _port_range() -> tuple[int, int]:

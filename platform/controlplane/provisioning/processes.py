@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,6 +89,17 @@ def cluster_process_names(cluster: Cluster) -> list[str]:
         *(replica_process_name(cluster, replica) for replica in cluster_replicas(cluster)),
         *(name_server_process_name(cluster, server) for server in cluster_name_servers(cluster)),
     ]
+
+
+def process_names_of(clusters: Iterable[Cluster]) -> set[str]:
+    """Return the names of all processes of many clusters."""
+    ids = {cluster.pk: cluster for cluster in clusters}
+    replicas = Replica.objects.filter(group__cluster__in=ids).select_related("group")
+    servers = NameServer.objects.filter(cluster__in=ids)
+    return {
+        *(replica_process_name(ids[replica.group.cluster_id], replica) for replica in replicas),
+        *(name_server_process_name(ids[server.cluster_id], server) for server in servers),
+    }
 
 
 def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
@@ -42,6 +42,7 @@ from controlplane.insight.models import ClusterFigures
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can
 
+CLUSTERS_SHOWN_MAX = 100
 # On purpose: a pill's state, not a health.
 _STOPPED = "stopped"
 # What changes a running cluster as a whole, and is shown on its page while it goes on or has failed.
@@ -85,8 +86,12 @@ class DaemonRow:
 def cluster_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show the tenant's clusters: the tenant's home page."""
     wanted = [one for one in request.GET.getlist("label") if one]
+    search = request.GET.get("q", "").strip().replace("\x00", "")
     found = labelled(cluster_list(tenant), wanted)
-    clusters = list(found.annotate(topic_count=Count("topics")).order_by("name"))
+    if search:
+        found = found.filter(Q(name__icontains=search) | Q(slug__icontains=search))
+    clusters = list(found.annotate(topic_count=Count("topics")).order_by("name")[:CLUSTERS_SHOWN_MAX])
+    left_out = found.count() - len(clusters) if len(clusters) == CLUSTERS_SHOWN_MAX else 0
     figures = figures_latest(clusters)
     context = {
         "clusters": [
@@ -94,6 +99,8 @@ def cluster_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
             for cluster in clusters
         ],
         "labels_wanted": wanted,
+        "search": search,
+        "left_out": left_out,
         "can_create": actor_can(request.user, "cluster.create", tenant),
         "curl": act_of("GET", f"{tenant.path}clusters/?{urlencode([('label', one) for one in wanted])}"),
     }

@@ -17,6 +17,9 @@ from controlplane.insight.neighbours import WINDOWS_S, shared_hosts
 from controlplane.provisioning.hosts import Fit, capacities, crowded, fits, history, placements
 from controlplane.status.troubles import Act, Trouble, troubles
 
+# Hosts of which it is shown in full who takes most of them, with a chart of a day; and lines of daemons.
+BUSIEST_MAX = 10
+PLACED_MAX = 100
 _WINDOWS = {"15m": say("15 minutes"), "1h": say("1 hour"), "24h": say("24 hours")}
 
 
@@ -28,13 +31,17 @@ def hosts(request: ConsoleRequest) -> HttpResponse:
     window = window if window in WINDOWS_S else "1h"
     placed = placements()
     found = capacities(placed)
+    busiest = sorted(found, key=lambda host: host.cpu_used or 0.0, reverse=True)[:BUSIEST_MAX]
+    names = {host.host for host in busiest}
     context = {
         "hosts": found,
-        "placed": placed,
+        "placed": placed[:PLACED_MAX],
+        "placed_more": len(placed) - PLACED_MAX,
         "crowded": crowded(placed),
         "fits": [_fit_row(fit) for fit in fits(found)],
-        "shared": shared_hosts(window),
-        "charts": [_chart(number, host.host) for number, host in enumerate(found)],
+        "shared": shared_hosts(window, [one for one in placed if one.host in names], names),
+        "charts": [_chart(number, host.host) for number, host in enumerate(busiest)],
+        "hosts_left_out": len(found) - len(busiest),
         "window": window,
         "windows": list(_WINDOWS.items()),
         "curl": act_of("GET", "/api/v1/operator/hosts/"),

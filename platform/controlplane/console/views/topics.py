@@ -25,7 +25,7 @@ from controlplane.topics.models import Topic
 from controlplane.topics.selectors import topic_get, topic_list
 from controlplane.topics.services import TopicOptions, topic_create, topic_delete, topic_update
 
-TOPICS_SHOWN_MAX = 200
+TOPICS_SHOWN_MAX = 100
 
 
 @require_safe

@@ -83,6 +83,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(part in item.nodeid for part in NEVER_REPEATED):
             item.add_marker(pytest.mark.flaky(reruns=0))
+    if os.environ.get("HIGHWATER_SCREENSHOTS"):  # only what opens a browser draws any
+        items[:] = [item for item in items if "playwright" in _fixtures(item)]
     without = [item.nodeid for item in items if _unknown_fixtures(item)]
     if without:  # reported at once instead of in the middle of a long run
         raise pytest.UsageError("these tests use a fixture that their folder does not have: " + ", ".join(without))

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,10 +30,11 @@ from deploy.local.terminal import DevError, Terminal
 
 NOT_RUNNING = 3  # the exit status that init scripts use for it
 INTERRUPTED = 130
+NO_TEST_RAN = 5  # pytest's own
 TOKEN_DAYS = 30
 
 # Commands whose every argument, options such as -k included, is for another program.
-PASSING_ON = ("test", "bench", "sim", "nemesis", "powercut", "catchup", "fuzz", "manage")
+PASSING_ON = ("test", "screenshots", "bench", "sim", "nemesis", "powercut", "catchup", "fuzz", "manage")
 
 CHECKS = (
     ("ruff check", ["-m", "ruff", "check", "."]),
@@ -217,7 +219,19 @@ class Dev:
         # Only what this run has drawn shall lie there.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        status = self._run(["-m", "pytest", "tests/console"], {"HIGHWATER_SCREENSHOTS": str(folder)})
+        # Drawing and packing a picture keeps one processor busy: as many parts as there are, of what draws any.
+        drawing = sorted(
+            str(path.relative_to(REPOSITORY))
+            for path in (REPOSITORY / "tests" / "console").glob("test_*.py")
+            if "look_at(" in path.read_text("utf-8")
+        )
+        parts = (
+            [drawing] if options.arguments else [drawing[one :: os.cpu_count()] for one in range(os.cpu_count() or 1)]
+        )
+        arguments = [["-m", "pytest", "-q", *options.arguments, *part] for part in parts if part]
+        with ThreadPoolExecutor(len(arguments)) as pool:
+            statuses = pool.map(lambda one: self._run(one, {"HIGHWATER_SCREENSHOTS": str(folder)}), arguments)
+        status = max(0 if status == NO_TEST_RAN else status for status in statuses)
         self.terminal.say(f"  {len(list(folder.iterdir()))} pictures are in {folder}")
         return status
 
@@ -311,7 +325,9 @@ def _parser() -> argparse.ArgumentParser:
     command("manage", "run a management command with the platform's settings; arguments go to manage.py", Dev.manage)
     command("test", "install what tests need, and run them; arguments go to pytest", Dev.test)
     command(
-        "screenshots", "test the console, and keep a picture of each page: light, dark, on a phone", Dev.screenshots
+        "screenshots",
+        "keep eight pictures of each page: themes, languages, widths; arguments go to pytest, as -k topics",
+        Dev.screenshots,
     )
     command("check", "ruff, mypy --strict, import-linter", Dev.check)
     command("audit", "look for known vulnerabilities in the locked packages; needs osv.dev", Dev.audit)

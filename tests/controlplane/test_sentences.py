@@ -58,7 +58,7 @@ def test_one_thing_and_more_things_have_their_own_words() -> None:
 def test_a_stored_sentence_is_read_in_another_language() -> None:
     stored = to_stored(say_all(say("Settings"), "as the daemon wrote it"))
     with translation.override("zh-hans"):
-        assert in_words(from_stored(stored)) == "设置as the daemon wrote it"
+        assert in_words(from_stored(stored)) == "设置。as the daemon wrote it"
 
 
 def test_a_text_that_is_no_sentence_is_stored_as_it_is() -> None:
@@ -105,3 +105,11 @@ def test_a_stored_sentence_with_a_plural_and_a_percent_sign_is_read() -> None:
     sentence = say_count("%(count)s %% of %(part)s", "%(count)s %% each", 1, part=say("Settings"))
     assert from_stored(to_stored(sentence)) == sentence == "1 % of Settings"
     assert json.loads(to_stored(sentence)[1:])[1] == "%(count)s %% each"
+
+
+def test_a_sentence_without_an_end_gets_one_where_another_follows() -> None:
+    cause, hint = "connection refused", say("All times are UTC.")
+    assert say_all(cause, hint) == "connection refused. All times are UTC."
+    assert say_all(hint, cause) == "All times are UTC. connection refused"
+    with translation.override("zh-hans"):
+        assert in_words(say_all(cause, hint)) == "connection refused。所有时间均为 UTC。"

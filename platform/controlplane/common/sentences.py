@@ -64,13 +64,17 @@ def say_count(message: str, plural: str, count: int, /, **values: Value) -> Sent
 
 
 def say_all(*sentences: str) -> str:
-    """Return sentences as one text, with a blank between them where the language has one. Empty ones are left out."""
+    """Return sentences as one text, with a blank between them where the language has one. Empty ones are left out.
+
+    One that another follows gets a period where it has none: what an error of the network says ends without.
+    """
     said = [sentence for sentence in sentences if sentence]
     if not said:
         return ""
     text = said[-1]
     for sentence in reversed(said[:-1]):
-        text = say("%(first)s %(rest)s", first=sentence, rest=text)
+        ends = not sentence[-1].isalnum()
+        text = say("%(first)s %(rest)s" if ends else "%(first)s. %(rest)s", first=sentence, rest=text)
     return text
 
 

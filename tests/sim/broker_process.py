@@ -58,6 +58,7 @@ class BrokerProcess:
         self.settings = settings
         self.is_open = False
         self._observed = (0, 0, 0)
+        self._died = False
         self._inherited = _Inherited()
         self._config = config_of(settings, machine.name_servers, machine.reserved_hours)
         random = Random(self.loop.random.getrandbits(64))
@@ -299,6 +300,15 @@ class BrokerProcess:
         self._mark_confirmed(begin, confirmed, enough)
         self._observed = (epoch, confirmed, max(safe, before_safe if before_epoch == epoch else 0))
 
+    def died(self) -> None:
+        """It was killed within a step: what it had confirmed there may be on its disk, and be shown by its next run."""
+        self._died = True
+        in_sync = self.replica.in_sync
+        epoch, before, _ = self._observed
+        if in_sync is None or epoch != self.replica.epoch:
+            return
+        self._mark_confirmed(before, in_sync.confirm_offset, in_sync.size >= self.replica.settings.surely_held_by)
+
     def _check_inherited(self, in_sync: InSyncSet) -> None:
         """In mode sync readers are shown nothing more before the replicas in sync have reported,
         or were silent for as long as any may be.
@@ -325,10 +335,10 @@ class BrokerProcess:
             records[key] = enough or records.get(key, False)
 
     def walk(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """The log's records between two offsets, each with where it starts."""
+        """The log's records between two offsets, each with where it starts. Of one that has died: those on its disk."""
         begin, end = max(begin, self.store.min_physical_offset), min(end, self.store.end_offset)
         while begin < end:
-            rots = self.machine.rot is not None
+            rots = self._died or self.machine.rot is not None
             data = self.machine.log_as_written(begin) if rots else self.store.read_raw(begin, 1 << 16)
             if not data:
                 return
@@ -341,6 +351,8 @@ class BrokerProcess:
                     if rots:
                         break
                     continue
+                if self._died and not 0 < size <= len(data) - position:
+                    return
                 if size <= 0:
                     self.machine.violation(f"{self.name} has no record at {begin}, in front of its end {end}")
                 yield begin, data[position : position + size]

@@ -319,6 +319,7 @@ class Machine:
         if process.is_open:
             store = process.store
             self._left = (EpochMap(process.replica.epochs.entries), store.end_offset, store.durable_offset)
+            process.died()
         self.disk.stop()
         self._process, self.ended_at_s = None, self.loop.now_s
         self.network.process_ended(self.name, power_cut=power_cut)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+
+import msgspec
 
 from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.replica import replica as replicas
@@ -25,6 +27,8 @@ from controlplane.failover.promotion.fencing import Unpromised
 from controlplane.failover.promotion.verdict import GroupView, standing_of
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
+from mqwire.bodies import BrokerMemberGroup, ClusterInfo
+from mqwire.names import MASTER_ID
 from namesrvd.route_info import RouteInfoManager
 from tests.sim.planted_bugs import PlantedBug
 
@@ -204,15 +208,44 @@ def _own_disk_is_not_doubted() -> Patched:
 # --- name servers
 
 
-def _master_is_not_named() -> Patched:
+def _groups_listed(change: Callable[[dict[int, str]], dict[int, str]]) -> Patched:
+    """What brokers ask for who else is in their group."""
+    all_cluster_info = RouteInfoManager.all_cluster_info
+
+    def changed(self: RouteInfoManager) -> ClusterInfo:
+        info = all_cluster_info(self)
+        groups = info.broker_addr_table.items()
+        return msgspec.structs.replace(
+            info,
+            broker_addr_table={
+                name: msgspec.structs.replace(group, broker_addrs=change(group.broker_addrs)) for name, group in groups
+            },
+        )
+
+    return patch.object(RouteInfoManager, "all_cluster_info", changed)
+
+
+def _slaves_are_not_listed() -> Patched:
+    return _groups_listed(lambda addresses: {key: address for key, address in addresses.items() if key == MASTER_ID})
+
+
+def _master_is_not_listed() -> Patched:
+    return _groups_listed(lambda addresses: {key: address for key, address in addresses.items() if key != MASTER_ID})
+
+
+def _slave_is_named_as_the_master() -> Patched:
+    """To clients."""
     member_group = RouteInfoManager.broker_member_group
 
-    def without(self: RouteInfoManager, cluster_name: str, broker_name: str) -> Any:
+    def swapped(self: RouteInfoManager, cluster_name: str, broker_name: str) -> BrokerMemberGroup:
         group = member_group(self, cluster_name, broker_name)
-        group.broker_addrs.pop(0, None)
+        addresses = group.broker_addrs
+        if MASTER_ID in addresses and len(addresses) > 1:
+            slave = max(addresses)
+            addresses[MASTER_ID], addresses[slave] = addresses[slave], addresses[MASTER_ID]
         return group
 
-    return patch.object(RouteInfoManager, "broker_member_group", without)
+    return patch.object(RouteInfoManager, "broker_member_group", swapped)
 
 
 # --- promotions
@@ -288,7 +321,8 @@ STEP_BUGS = (
     PlantedBug("a follower's tables stay as they are", "sync", "sync", _followers_tables_stay),
     PlantedBug("offsets are taken back to zero", "single", "sync", _offsets_taken_back_to_zero),
     PlantedBug("an offset is answered one too far", "single", "sync", _offset_one_too_far),
-    PlantedBug("name servers do not name the master", "async", "sync", _master_is_not_named),
+    PlantedBug("name servers list no slaves", "async", "sync", _slaves_are_not_listed, promotions=False),
+    PlantedBug("name servers name a slave as the master", "async", "sync", _slave_is_named_as_the_master),
     PlantedBug(
         "a restarted leader does not wait for silent replicas", "async", "sync", _leads_without_silent_replicas, 3
     ),
@@ -309,4 +343,9 @@ STEP_BUGS = (
     PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts, 3),
     PlantedBug("every disk counts", "sync", "sync", _every_disk_counts, 3),
     PlantedBug("a new leader does not inherit the in-sync set", "sync", "sync", _in_sync_set_not_inherited),
+)
+
+STEP_SURVIVORS = (
+    # A leader asks every replica that is listed before it leads, and each learns of it by that; a control plane names it as well.
+    PlantedBug("name servers do not list the master", "async", "sync", _master_is_not_listed),
 )

@@ -36,10 +36,14 @@ TOKEN_DAYS = 30
 # Commands whose every argument, options such as -k included, is for another program.
 PASSING_ON = ("test", "screenshots", "bench", "sim", "nemesis", "powercut", "catchup", "fuzz", "manage")
 
+# What is installed or run somewhere; tests and tools for developers are not.
+SHIPPED = ("brokerd", "namesrvd", "platform", "deploy", "spark_etl", "manage.py")
+
 CHECKS = (
     ("ruff check", ["-m", "ruff", "check", "."]),
     ("ruff format", ["-m", "ruff", "format", "--check", "."]),
     ("mypy", ["-m", "mypy"]),
+    ("bandit", ["-m", "bandit", "-q", "-c", "pyproject.toml", "-r", *SHIPPED]),
     (
         "import-linter",
         ["-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache"],
@@ -329,7 +333,7 @@ def _parser() -> argparse.ArgumentParser:
         "keep eight pictures of each page: themes, languages, widths; arguments go to pytest, as -k topics",
         Dev.screenshots,
     )
-    command("check", "ruff, mypy --strict, import-linter", Dev.check)
+    command("check", "ruff, mypy --strict, bandit, import-linter", Dev.check)
     command("audit", "look for known vulnerabilities in the locked packages; needs osv.dev", Dev.audit)
     command("bench", "measure against Apache RocketMQ, side by side; arguments go to tests/bench", Dev.bench)
     command("sim", "simulate broker groups under faults, seed by seed; arguments go to tests/sim", Dev.sim)

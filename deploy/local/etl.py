@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     command = [str(environment.python), "-m", f"spark_etl.jobs.{arguments[0]}", *arguments[1:]]
     os.environ.update(setup.job_variables(os.environ))
-    os.execv(command[0], command)  # the same program, further on
+    os.execv(command[0], command)  # nosec B606  # the same program, further on
     raise AssertionError("execv does not return")
 
 

@@ -194,7 +194,7 @@ class Postgres:
             alter role {ROLE} password '{self._password}';
             select 'create database {DATABASE} owner {ROLE}'
             where not exists (select from pg_database where datname = '{DATABASE}') \\gexec
-        """  # noqa: S608  # made of constants, and a password of ours
+        """  # noqa: S608  # nosec B608  # made of constants, and a password of ours
         result = self._psql("postgres", None, stdin=statements)
         if result.returncode != 0:
             raise DevError(

@@ -168,7 +168,7 @@ def _apt_prefix() -> list[str] | None:
         return []
     if (
         shutil.which("sudo")
-        and subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False).returncode == 0  # noqa: S607  # whatever sudo the user has
+        and subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False).returncode == 0  # noqa: S607  # nosec B607  # whatever sudo the user has
     ):
         return ["sudo", "-n"]
     return None

@@ -86,7 +86,7 @@ class Postgres:
         are distinguished from what the executors of a killed one may still write.
         """
         attempt = str(uuid.uuid4())
-        self.change(f"delete from {target.staging}")
+        self.change(f"delete from {target.staging}")  # nosec B608  # names are constants
         staged = rows.select(F.lit(attempt).alias("run_id"), *target.key, *target.values)
         writer = staged.coalesce(WRITERS_MAX).write.format("jdbc").options(**self._options())
         writer.option("dbtable", target.staging).option("batchsize", BATCH_ROWS).mode("append").save()
@@ -102,15 +102,16 @@ class Postgres:
         self._upsert(target, run_id, attempt)
         key = ", ".join(target.key)
         ((staged,),) = self.rows(
-            f"select count(*) from (select distinct {key} from {target.staging} where run_id = %s) keys", attempt
+            f"select count(*) from (select distinct {key} from {target.staging} where run_id = %s) keys",  # nosec B608  # names are constants
+            attempt,
         )
-        self.change(f"delete from {target.staging} where run_id = %s", attempt)
+        self.change(f"delete from {target.staging} where run_id = %s", attempt)  # nosec B608  # names are constants
         return int(staged)
 
     def _delete_uncounted(self, target: Target, scopes: Sequence[Scope], attempt: str) -> None:
         same_key = " and ".join(f"staged.{name} = target.{name}" for name in target.key)
         self.change(
-            f"delete from {target.table} target"
+            f"delete from {target.table} target"  # nosec B608  # names are constants
             " using unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[]) scope (cluster_id, lower_end, upper_end)"
             f" where target.cluster_id = scope.cluster_id"
             f" and target.{target.time} >= scope.lower_end and target.{target.time} < scope.upper_end"
@@ -132,7 +133,7 @@ class Postgres:
         theirs = ", ".join(f"excluded.{name}" for name in target.values)
         # distinct: a Spark task that was tried twice may have staged its rows twice.
         self.change(
-            f"insert into {target.table} as target ({names}, run_id)"
+            f"insert into {target.table} as target ({names}, run_id)"  # nosec B608  # names are constants
             f" select distinct on ({key}) {names}, %s::uuid from {target.staging} where run_id = %s order by {key}"
             f" on conflict ({key}) do update set {', '.join(assignments)}"
             f" where ({ours}) is distinct from ({theirs})",

@@ -160,7 +160,7 @@ def _update(alerts: list[Alert]) -> None:
     changes = ", ".join(f"{name} = new.{name}" for name in names[1:])
     with connection.cursor() as cursor:
         cursor.execute(
-            f"update {Alert._meta.db_table} alert set {changes} from unnest({arrays}) as new({', '.join(names)})"  # noqa: S608  # made of constants
+            f"update {Alert._meta.db_table} alert set {changes} from unnest({arrays}) as new({', '.join(names)})"  # noqa: S608  # nosec B608  # made of constants
             " where alert.id = new.id",
             columns,
         )

@@ -2,7 +2,7 @@
 
 import http.client
 import socket
-import xmlrpc.client
+import xmlrpc.client  # nosec B411  # its parser is told to refuse document types, with which XML is made to explode
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -39,6 +39,22 @@ class _UnixTransport(xmlrpc.client.Transport):
 
     def make_connection(self, host: object) -> http.client.HTTPConnection:
         return _UnixConnection(self._path)
+
+    def getparser(self) -> Any:
+        parser, target = super().getparser()
+        _refuse_document_types(parser)
+        return parser, target
+
+
+def _refuse_document_types(parser: Any) -> None:
+    """Make the parser of an answer raise ResponseError at a document type: entities, with which a small text becomes a huge one,
+    are declared nowhere else, and supervisord sends none.
+    """
+
+    def refuse(name: str, *_: object) -> None:
+        raise xmlrpc.client.ResponseError(f"the answer declares a document type, {name}")
+
+    parser._parser.StartDoctypeDeclHandler = refuse  # xmlrpc.client has no public way to its expat parser
 
 
 class SupervisorRpc:
@@ -95,7 +111,7 @@ class SupervisorRpc:
             if fault.faultCode in harmless:
                 return fault.faultCode
             raise DriverError(f"supervisord refused {method}{arguments}: {fault.faultString}") from fault
-        except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError) as error:
+        except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError, xmlrpc.client.ResponseError) as error:
             raise DriverError(f"supervisord does not answer on {self._socket_path}: {error}") from error
         finally:
             proxy("close")()

@@ -21,6 +21,22 @@ def _no_counts_from_other_tests() -> None:
     cache.clear()
 
 
+@pytest.fixture(autouse=True)
+def _answers_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test asks the REST API for, the answer has to be one that the API's description has."""
+    from controlplane.common.api import Api
+    from tests.controlplane.described import as_described
+
+    finalize = Api.finalize_response
+
+    def finalize_and_compare(view: Api, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
+        final = finalize(view, request, response, *args, **kwargs)
+        as_described(view, request, final)
+        return final
+
+    monkeypatch.setattr(Api, "finalize_response", finalize_and_compare)
+
+
 @pytest.fixture
 def world(db: None) -> World:
     """Alice, Bob, Charlie, two tenants, and a cluster that runs by its row only."""

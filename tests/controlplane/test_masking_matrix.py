@@ -117,10 +117,10 @@ def test_every_answer_with_a_body_is_of_a_route_that_this_file_knows() -> None:
 
     def has_body(node: Any, seen: frozenset[str] = frozenset()) -> bool:
         if isinstance(node, dict):
-            name = str(node.get("$ref", "")).rpartition("/")[2]
+            name = str(node.get("$ref", "")).removeprefix("#/components/schemas/")
             if name == "ShownBody":
                 return True
-            if name and name not in seen:
+            if name in parts and name not in seen:
                 return has_body(parts[name], seen | {name})
             return any(has_body(part, seen) for part in node.values())
         return isinstance(node, list) and any(has_body(part, seen) for part in node)

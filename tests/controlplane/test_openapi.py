@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
 )
@@ -99,6 +100,7 @@ def test_made_up_requests_break_nothing(case: Any, bearer: dict[str, str]) -> No
         checks=[
             _no_error_of_ours,
             content_type_conformance,
+            response_headers_conformance,
             response_schema_conformance,
             status_code_conformance,
         ],
@@ -194,10 +196,30 @@ def test_the_description_bounds_the_length_of_a_page(document: dict[str, Any]) -
     assert (limit["minimum"], limit["maximum"]) == (1, 200)
 
 
-def test_every_operation_may_answer_with_a_problem(document: dict[str, Any]) -> None:
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            assert "application/problem+json" in operation["responses"]["default"]["content"]
+def test_every_operation_lists_its_problems_and_answers_nothing_else(document: dict[str, Any]) -> None:
+    components = document["components"]["responses"]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            statuses = set(operation["responses"])
+            assert "default" not in statuses, f"{method} {path}: any answer would be one that is described"
+            assert {"400", "401", "429", "500"} <= statuses, f"{method} {path}"
+            assert ("{" in path) <= ("404" in statuses), f"{method} {path}"
+            assert (method != "get") <= ("403" in statuses), f"{method} {path}"
+            assert ("requestBody" in operation) <= ({"413", "415"} <= statuses), f"{method} {path}"
+            for status in statuses:
+                if status >= "400":
+                    answer = components[operation["responses"][status]["$ref"].rpartition("/")[2]]
+                    assert list(answer["content"]) == ["application/problem+json"]
+                    assert "Retry-After" in answer["headers"] or status != "429"
+
+
+def test_an_idempotency_key_is_described_where_it_is_kept(document: dict[str, Any]) -> None:
+    paths = document["paths"]
+    names = [
+        {one["name"] for one in paths[f"/api/v1/{path}"]["post"].get("parameters", [])}
+        for path in ("tenants/", "invitations/accept/")
+    ]
+    assert ["Idempotency-Key" in each for each in names] == [True, False]
 
 
 def test_every_operation_has_a_summary_of_one_line(document: dict[str, Any]) -> None:
@@ -217,6 +239,16 @@ def test_every_example_is_valid_by_its_own_schema(document: dict[str, Any]) -> N
         for example in schemas[name]["examples"]:
             assert set(example) <= set(schemas[name]["properties"]), name
             jsonschema_rs.validator_for(schema).validate(example)
+
+
+def test_every_body_of_a_request_has_an_example(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for kind in ("paths", "webhooks"):
+        for path, operations in document[kind].items():
+            for method, operation in operations.items():
+                for content in operation.get("requestBody", {}).get("content", {}).values():
+                    name = content["schema"]["$ref"].rpartition("/")[2]
+                    assert schemas[name].get("examples"), f"{method} {path}: {name}"
 
 
 def test_a_test_message_has_one_body_of_two(document: dict[str, Any]) -> None:

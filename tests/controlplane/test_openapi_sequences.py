@@ -23,6 +23,7 @@ from schemathesis.generation.stateful.state_machine import StepInput, StepOutput
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     ensure_resource_availability,
+    response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
     use_after_free,
@@ -142,6 +143,7 @@ class Sequence(Machine):  # type: ignore[misc]  # made at run time, of the descr
             checks=[
                 _no_error_of_ours,
                 content_type_conformance,
+                response_headers_conformance,
                 response_schema_conformance,
                 status_code_conformance,
                 _what_is_deleted_is_gone,

@@ -1,6 +1,6 @@
 """The root of API views for the platform's operators."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from rest_framework.request import Request
 
@@ -11,6 +11,8 @@ from controlplane.common.api import Api
 
 class OperatorApi(Api):
     """A view that only operators see: everyone else who is logged in gets 404, before any handler runs."""
+
+    is_hidden: ClassVar[bool] = True
 
     actor: Actor
 

@@ -106,7 +106,7 @@ class RuleDetailApi(ClusterApi):
         rule = rule_set(actor=self.actor, cluster=self.cluster, kind=kind, **form.validated_data)
         return Response(RuleSerializer(rule).data)
 
-    @extend_schema(operation_id="alert_rule_reset", request=None, responses=RuleSerializer, tags=_TAGS)
+    @extend_schema(operation_id="alert_rule_reset", request=None, responses={200: RuleSerializer}, tags=_TAGS)
     def delete(self, request: Request, tenant: str, cluster: str, kind: str) -> Response:
         """Go back to the defaults."""
         return Response(RuleSerializer(rule_reset(actor=self.actor, cluster=self.cluster, kind=kind)).data)
@@ -116,6 +116,7 @@ class SilenceListApi(TenantApi):
     """Silences of a tenant."""
 
     permissions: ClassVar = {"GET": "alert.view", "POST": "alert.manage"}
+    makes_unaddressed: ClassVar = True
     pagination_class: type[CursorPagination] = NewestFirst
 
     @extend_schema(operation_id="alert_silence_list", responses=SilenceSerializer(many=True), tags=_TAGS)

@@ -50,13 +50,16 @@ class ChannelListApi(TenantApi):
         form = ChannelCreateSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         channel, secret = channel_create(actor=self.actor, tenant=self.tenant, **form.validated_data)
-        return Response({**ChannelSerializer(channel).data, "secret": secret}, status=201)
+        return Response(
+            {**ChannelSerializer(channel).data, "secret": secret}, status=201, headers={"Location": channel.path}
+        )
 
 
 class ChannelDetailApi(TenantApi):
     """One channel."""
 
     permissions: ClassVar = {"GET": "alert.view", "PATCH": "alert.manage", "DELETE": "alert.manage"}
+    problems: ClassVar = {"DELETE": (409,)}
 
     @extend_schema(operation_id="alert_channel_get", responses=ChannelSerializer, tags=_TAGS)
     def get(self, request: Request, tenant: str, channel_id: uuid.UUID) -> Response:
@@ -90,7 +93,7 @@ class ChannelTestApi(TenantApi):
     def post(self, request: Request, tenant: str, channel_id: uuid.UUID) -> Response:
         """Send a test; its delivery says how it went."""
         delivery = channel_test(actor=self.actor, channel=channel_get(self.tenant, channel_id))
-        return Response(DeliverySerializer(delivery).data, status=202)
+        return Response(DeliverySerializer(delivery).data, status=202, headers={"Location": delivery.path})
 
 
 class DeliveryListApi(TenantApi):
@@ -126,4 +129,4 @@ class DeliveryAgainApi(TenantApi):
     def post(self, request: Request, tenant: str, delivery_id: uuid.UUID) -> Response:
         """Send the same to the same channel, as a new delivery."""
         delivery = delivery_again(actor=self.actor, delivery=delivery_get(self.tenant, delivery_id))
-        return Response(DeliverySerializer(delivery).data, status=202)
+        return Response(DeliverySerializer(delivery).data, status=202, headers={"Location": delivery.path})

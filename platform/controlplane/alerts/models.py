@@ -125,6 +125,11 @@ class AlertChannel(BaseModel):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def path(self) -> str:
+        """The channel's API path."""
+        return f"{self.tenant.path}alert-channels/{self.id}/"
+
 
 class DeliveryState(models.TextChoices):
     """QUEUED, also between two tries; then DELIVERED, or FAILED after the last try."""
@@ -158,6 +163,11 @@ class AlertDelivery(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.channel_id} {self.state}"
+
+    @property
+    def path(self) -> str:
+        """The delivery's API path."""
+        return f"{self.channel.tenant.path}alert-deliveries/{self.id}/"
 
 
 class AlertSilence(BaseModel):

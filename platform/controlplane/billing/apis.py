@@ -118,6 +118,7 @@ class UsageExportApi(TenantApi):
     """A month's usage as a file."""
 
     permissions: ClassVar = {"GET": "billing.view"}
+    problems: ClassVar = {"GET": (409,)}
     content_negotiation_class = OneAnswer
 
     @extend_schema(

@@ -1,7 +1,7 @@
 """REST for operators: plans, versions of their prices, subscriptions."""
 
 import uuid
-from typing import Any
+from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -114,6 +114,8 @@ class PriceListApi(OperatorApi):
 class PriceDetailApi(OperatorApi):
     """One version."""
 
+    problems: ClassVar = {"PUT": (409,), "DELETE": (409,)}
+
     @extend_schema(operation_id="price_get", responses=PriceSerializer, tags=["operator"])
     def get(self, request: Request, plan: str, price_id: uuid.UUID) -> Response:
         """Return the version."""
@@ -166,6 +168,8 @@ class SubscriptionListApi(OperatorApi):
         made = subscription_set(actor=self.actor, tenant=tenant, plan=plan, valid_from=values["valid_from"])
         return Response(status=204) if made is None else Response(SubscriptionSerializer(made).data, status=201)
 
+    makes_unaddressed: ClassVar = True
+
 
 class InvoiceReproductionListApi(OperatorApi):
     """Bills of one issued invoice, made again from its snapshot."""
@@ -192,3 +196,5 @@ class InvoiceReproductionListApi(OperatorApi):
         """Make the bill again from the snapshot that the invoice keeps; the invoice stays as it is."""
         made = reproduction_queue(actor=self.actor, invoice=invoice_by_number(invoice))
         return Response(InvoiceReproductionSerializer(made).data, status=202)
+
+    makes_unaddressed: ClassVar = True

@@ -110,6 +110,8 @@ class ClusterDetailApi(ClusterApi):
     """One cluster."""
 
     permissions: ClassVar = {"GET": "cluster.view", "PATCH": "cluster.update", "DELETE": "cluster.delete"}
+    problems: ClassVar = {"PATCH": (412,), "DELETE": (409,)}
+    tagged: ClassVar = ("GET", "PATCH")
 
     @extend_schema(
         operation_id="cluster_get", parameters=[_IF_NONE_MATCH], responses={200: ClusterSerializer, 304: None}
@@ -238,6 +240,7 @@ class CredentialListApi(ClusterApi):
     """Credentials of a cluster."""
 
     permissions: ClassVar = {"GET": "credential.view", "POST": "credential.create"}
+    problems: ClassVar = {"POST": (503,)}
 
     @extend_schema(operation_id="credential_list", responses=CredentialSerializer(many=True))
     def get(self, request: Request, tenant: str, cluster: str) -> Response:
@@ -277,6 +280,7 @@ class CredentialDetailApi(ClusterApi):
     """One credential."""
 
     permissions: ClassVar = {"GET": "credential.view", "DELETE": "credential.delete"}
+    problems: ClassVar = {"DELETE": (409, 503)}
 
     @extend_schema(operation_id="credential_get", responses=CredentialSerializer)
     def get(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
@@ -297,6 +301,7 @@ class CredentialRotateApi(ClusterApi):
     """A new key pair for an old one."""
 
     permissions: ClassVar = {"POST": "credential.create"}
+    problems: ClassVar = {"POST": (503,)}
 
     @extend_schema(
         operation_id="credential_rotate",
@@ -355,6 +360,8 @@ class TenantOperationListApi(TenantApi):
 
 class OperationDetailApi(Api):
     """One operation."""
+
+    problems: ClassVar = {"GET": (403,)}
 
     @extend_schema(operation_id="operation_get", responses=OperationSerializer)
     def get(self, request: Request, operation_id: uuid.UUID) -> Response:

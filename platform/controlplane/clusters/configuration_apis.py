@@ -35,6 +35,7 @@ class ConfigurationApi(ClusterApi):
     """What is wanted of a cluster's brokers."""
 
     permissions: ClassVar = {"GET": "cluster.view", "PATCH": "cluster.update"}
+    problems: ClassVar = {"PATCH": (409, 412, 502, 503)}
 
     @extend_schema(operation_id="configuration_get", responses=ConfigurationSerializer)
     def get(self, request: Request, tenant: str, cluster: str) -> Response:
@@ -64,6 +65,7 @@ class ConfigurationApplyApi(ClusterApi):
     """Brokers that have other values than wanted."""
 
     permissions: ClassVar = {"POST": "cluster.update"}
+    problems: ClassVar = {"POST": (502, 503)}
 
     @extend_schema(
         operation_id="configuration_apply",
@@ -111,6 +113,7 @@ class ConfigurationPutBackApi(ClusterApi):
     """The undo of one change."""
 
     permissions: ClassVar = {"POST": "cluster.update"}
+    problems: ClassVar = {"POST": (412, 502, 503)}
 
     @extend_schema(
         operation_id="configuration_put_back",

@@ -1,6 +1,7 @@
 """REST, for operators: the limits of any tenant, seen and changed."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -47,6 +48,8 @@ class TenantLimitsApi(OperatorApi):
 
 class TenantLimitApi(OperatorApi):
     """One limit of a tenant."""
+
+    problems: ClassVar = {"PUT": (409, 502, 503)}
 
     @extend_schema(
         operation_id="tenant_limits_set",

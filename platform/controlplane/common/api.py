@@ -15,9 +15,17 @@ from controlplane.common.throttling import rate_headers
 
 
 class Api(APIView):
-    """JSON in, JSON out; problem objects for errors; rate headers on every answer. `deprecations` names methods that will end."""
+    """JSON in, JSON out; problem objects for errors; rate headers on every answer. By method: `deprecations` says what will end,
+    `problems` which statuses a method's own work can answer beside those of `answers`; `tagged` names methods that send an ETag.
+    """
 
     deprecations: ClassVar[Mapping[str, Deprecation]] = {}
+    problems: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    tagged: ClassVar[tuple[str, ...]] = ()
+    # Whether what POST makes has no address of its own, and the answer no Location.
+    makes_unaddressed: ClassVar[bool] = False
+    # Whether those who may not see it are told that it does not exist.
+    is_hidden: ClassVar[bool] = False
 
     # The schema generator and `paginated` read it.
     pagination_class: type[CursorPagination] = CursorPagination

@@ -55,6 +55,7 @@ def idempotent(handler: Handler[V, P]) -> Handler[V, P]:
         _finish(record, key, response)
         return response
 
+    wrapped.takes_idempotency_key = True  # type: ignore[attr-defined]  # the description reads it
     return wrapped
 
 

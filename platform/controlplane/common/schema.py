@@ -1,11 +1,22 @@
-"""The OpenAPI description's common parts: the problem object on every operation, and the Idempotency-Key header."""
+"""The OpenAPI description's common parts: each operation's problems and headers, the examples, and the Idempotency-Key header."""
 
 import re
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.serializers import Serializer
+
+from controlplane.common.answers import (
+    answer_components,
+    is_idempotent,
+    problem_references,
+    problem_statuses,
+    success_headers,
+)
+
+if TYPE_CHECKING:  # REST framework's settings import this module while that one is being imported
+    from controlplane.common.api import Api
 
 Parameters: TypeAlias = list[OpenApiParameter | Serializer[Any] | type[Serializer[Any]]]
 
@@ -43,7 +54,7 @@ class ApiSchema(AutoSchema):
 
     def get_override_parameters(self) -> Parameters:
         parameters: Parameters = list(super().get_override_parameters())
-        if self.method == "POST":
+        if is_idempotent(cast("Api", self.view), self.method):
             parameters.append(
                 OpenApiParameter(
                     "Idempotency-Key",
@@ -53,6 +64,17 @@ class ApiSchema(AutoSchema):
                 )
             )
         return parameters
+
+    def get_operation(self, path: str, path_regex: str, path_prefix: str, method: str, registry: Any) -> Any:
+        """Return the operation with the problems that it answers and the headers of its answers; None for one that is left out."""
+        operation = super().get_operation(path, path_regex, path_prefix, method, registry)
+        if operation is not None:
+            view = cast("Api", self.view)
+            for status, response in operation["responses"].items():
+                response["headers"] = success_headers(view, method, status)
+            statuses = problem_statuses(view, method, path, "requestBody" in operation)
+            operation["responses"] |= problem_references(statuses)
+        return operation
 
     def get_summary(self) -> str:
         """Return the first sentence of the description, up to its first pause: a line for the reference's list."""
@@ -130,6 +152,42 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "TestMessageRequest": {"body": "hello", "tags": "greeting", "keys": ["order-1"], "properties": {"colour": "blue"}},
     "ResendRequest": {"body": "hello again", "tags": "corrected"},
+    "InvitationAnswerRequest": {"secret": "Zt3bHc0vWq8yJr5nLx1mPd7kTf2sGu9a"},
+    "AgreedEndSetRequest": {"until": "2026-12-05T02:00:00Z", "reason": "The disk with the later records is lost."},
+    "JobRunCreateRequest": {
+        "job": "usage_billing",
+        "range_from": "2026-12-01T00:00:00Z",
+        "range_to": "2026-12-02T00:00:00Z",
+    },
+    "LeftoversClearRequest": {"delete_data": False},
+    "OperationFailRequest": {"reason": "Its host is gone. Please create the cluster again."},
+    "LimitSetRequest": {"value": 20, "reason": "Agreed with the customer."},
+    "PatchedTenantUpdateRequest": {"name": "Acme Trading", "time_zone": "Asia/Shanghai"},
+    "SilenceCreateRequest": {
+        "cluster": "orders",
+        "kind": "leader_missing",
+        "until": "2026-12-05T04:00:00Z",
+        "reason": "A drill",
+    },
+    "AcknowledgeRequest": {"note": "The host gets a new disk."},
+    "PutBackRequest": {"dry_run": True},
+    "UndoRequest": {"dry_run": True},
+    "CredentialRotateRequest": {"overlap_hours": 24},
+    "CutDoneRequestRequest": {"done": True, "note": "All of it was sent again."},
+    "ResendCreateRequest": {"rate_per_second": 10, "stop_after_failures": 10, "positions": [0, 4096]},
+    "PreferRequest": {"replica": 1, "dry_run": True},
+    "PromoteRequest": {"candidate": 1, "dry_run": True},
+    "RecoverRequest": {"replica": 1, "confirm": "broker-a", "dry_run": True},
+    "ReplaceRequest": {"replica": 2, "dry_run": True},
+    "ResizeRequest": {"replicas": 3, "dry_run": True},
+    "SwitchoverRequest": {"candidate": 1, "dry_run": True},
+    "TransferRequest": {"target": 1, "dry_run": True},
+    "ClusterPurgeRequest": {"confirm": "orders"},
+    "ClusterSuspendRequest": {"reason": "Not needed before Monday."},
+    "MessageConsumeRequest": {"group": "billing", "client_id": "10.0.0.7@4711"},
+    "MaskingRuleCreateRequest": {"topic": "payments*", "part": "body", "pattern": "$.card.number"},
+    "ServiceAccountCreateRequest": {"name": "deployment", "description": "Runs in the build farm", "role": "operator"},
+    "PatchedServiceAccountUpdateRequest": {"disabled": True},
 }
 
 
@@ -184,12 +242,8 @@ def add_refusals(result: dict[str, Any], generator: object, request: object, pub
 
 
 def add_problems(result: dict[str, Any], generator: object, request: object, public: bool) -> dict[str, Any]:
-    """Postprocessing hook: every operation may answer with a problem object."""
-    result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = PROBLEM_SCHEMA
-    for operations in result["paths"].values():
-        for operation in operations.values():
-            operation["responses"]["default"] = {
-                "description": "A problem",
-                "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            }
+    """Postprocessing hook: what the operations' references to problems and headers lead to."""
+    components = result.setdefault("components", {})
+    components.setdefault("schemas", {})["Problem"] = PROBLEM_SCHEMA
+    components |= answer_components()
     return result

@@ -40,6 +40,7 @@ class GroupMembersApi(ClusterApi):
     """Who is connected in a group."""
 
     permissions: ClassVar = {"GET": "lag.view"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(operation_id="consumer_group_members", responses=GroupMembersSerializer, tags=["consumer groups"])
     def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
@@ -61,6 +62,7 @@ class TopicRouteApi(ClusterApi):
     """Where a topic's queues are, and who reads them."""
 
     permissions: ClassVar = {"GET": "topic.view"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(
         operation_id="topic_route", parameters=[RouteQuerySerializer], responses=RouteMapSerializer, tags=["topics"]
@@ -82,6 +84,7 @@ class MemberRunningApi(ClusterApi):
     """One member of a group."""
 
     permissions: ClassVar = {"GET": "consumer.inspect"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(
         operation_id="consumer_group_member_running",
@@ -107,6 +110,7 @@ class OffsetResetListApi(ClusterApi):
     """Resets of a group's offsets."""
 
     permissions: ClassVar = {"GET": "lag.view", "POST": "offset.reset"}
+    problems: ClassVar = {"POST": (502, 503)}
     pagination_class: type[CursorPagination] = NewestFirst
 
     @extend_schema(
@@ -155,6 +159,7 @@ class OffsetResetUndoApi(ClusterApi):
     """A reset, undone."""
 
     permissions: ClassVar = {"POST": "offset.reset"}
+    problems: ClassVar = {"POST": (502, 503)}
 
     @extend_schema(
         operation_id="offset_reset_undo",
@@ -179,6 +184,7 @@ class MessageConsumeApi(ClusterApi):
     """A stored message, handled by a member."""
 
     permissions: ClassVar = {"POST": "message.consume"}
+    problems: ClassVar = {"POST": (502, 503)}
 
     @extend_schema(
         operation_id="message_consume",

@@ -32,6 +32,7 @@ class DeadLetterListApi(ClusterApi):
     """Dead letters of a group."""
 
     permissions: ClassVar = {"GET": "message.browse"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(
         operation_id="dead_letter_list",
@@ -51,6 +52,7 @@ class DeadLetterExportApi(ClusterApi):
     """Dead letters as a file."""
 
     permissions: ClassVar = {"GET": "message.browse"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(
         operation_id="dead_letter_export",
@@ -71,6 +73,7 @@ class ReplayListApi(ClusterApi):
     """Replays of a group's dead letters."""
 
     permissions: ClassVar = {"GET": "lag.view", "POST": "dead_letter.replay"}
+    problems: ClassVar = {"POST": (502, 503)}
     pagination_class: type[CursorPagination] = NewestFirst
 
     @extend_schema(operation_id="dead_letter_replay_list", responses=ReplaySerializer(many=True), tags=_TAGS)
@@ -131,6 +134,7 @@ class ReplayContinueApi(ClusterApi):
     """A replay that goes on."""
 
     permissions: ClassVar = {"POST": "dead_letter.replay"}
+    problems: ClassVar = {"POST": (502, 503)}
 
     @extend_schema(
         operation_id="dead_letter_replay_continue", request=None, responses={202: ReplaySerializer}, tags=_TAGS

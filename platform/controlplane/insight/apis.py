@@ -108,6 +108,7 @@ class GroupLagListApi(ClusterApi):
     """Consumer groups with their lag."""
 
     permissions: ClassVar = {"GET": "lag.view"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(operation_id="lag_list", parameters=_PAGE, responses=GroupLagPageSerializer, tags=["lag"])
     def get(self, request: Request, tenant: str, cluster: str) -> Response:
@@ -128,6 +129,7 @@ class GroupLagDetailApi(ClusterApi):
     """One group's lag."""
 
     permissions: ClassVar = {"GET": "lag.view"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(operation_id="lag_get", responses=GroupLagDetailSerializer, tags=["lag"])
     def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
@@ -287,6 +289,7 @@ class MessageTraceApi(ClusterApi):
     """Where is my message?"""
 
     permissions: ClassVar = {"GET": "message.browse"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(
         operation_id="message_trace",

@@ -1,6 +1,7 @@
 """REST, for operators: what fits no row on the machine, and what does not go on."""
 
 import uuid
+from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -91,6 +92,8 @@ class OperationFailApi(OperatorApi):
 
 class LeftoversApi(OperatorApi):
     """Processes, directories and ports of clusters that are gone, and operations that do not go on."""
+
+    problems: ClassVar = {"GET": (503,), "POST": (503,)}
 
     @extend_schema(operation_id="leftovers_get", responses=LeftoversSerializer, tags=["operator"])
     def get(self, request: Request) -> Response:

@@ -366,6 +366,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "controlplane.common.schema.add_examples",
         "controlplane.common.schema.add_refusals",
         "controlplane.common.schema_links.add_links",
+        "controlplane.alerts.webhook_description.add_webhooks",
     ],
 }
 

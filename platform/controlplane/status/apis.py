@@ -1,6 +1,7 @@
 """REST: the status for everyone, incidents and maintenance for operators."""
 
 import uuid
+from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.permissions import AllowAny
@@ -139,6 +140,8 @@ class MaintenanceListApi(OperatorApi):
 
 class MaintenanceDetailApi(OperatorApi):
     """One window."""
+
+    problems: ClassVar = {"DELETE": (409,)}
 
     @extend_schema(operation_id="maintenance_get", responses=MaintenanceSerializer, tags=["operator"])
     def get(self, request: Request, maintenance_id: uuid.UUID) -> Response:

@@ -120,6 +120,7 @@ class MembershipDetailApi(TenantApi):
     """One member. Members may remove themselves, so that DELETE is decided by the service."""
 
     permissions: ClassVar = {"GET": "member.view", "PATCH": "member.manage", "DELETE": "member.view"}
+    problems: ClassVar = {"PATCH": (409, 503), "DELETE": (409, 503)}
 
     @extend_schema(operation_id="member_get", responses=MembershipSerializer)
     def get(self, request: Request, tenant: str, membership_id: uuid.UUID) -> Response:
@@ -214,6 +215,8 @@ class InvitationDetailApi(TenantApi):
 class InvitationAcceptApi(Api):
     """Where an invited person becomes a member."""
 
+    problems: ClassVar = {"POST": (404,)}
+
     @extend_schema(
         operation_id="invitation_accept", request=InvitationAnswerSerializer, responses={201: MembershipSerializer}
     )
@@ -227,6 +230,8 @@ class InvitationAcceptApi(Api):
 
 class InvitationDeclineApi(Api):
     """Where an invited person says no."""
+
+    problems: ClassVar = {"POST": (404,)}
 
     @extend_schema(operation_id="invitation_decline", request=InvitationAnswerSerializer, responses={204: None})
     def post(self, request: Request) -> Response:
@@ -278,6 +283,7 @@ class ServiceAccountDetailApi(TenantApi):
         "PATCH": "service_account.manage",
         "DELETE": "service_account.manage",
     }
+    problems: ClassVar = {"PATCH": (409,)}
 
     @extend_schema(operation_id="service_account_get", responses=ServiceAccountSerializer)
     def get(self, request: Request, tenant: str, account_id: uuid.UUID) -> Response:

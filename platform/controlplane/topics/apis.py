@@ -47,6 +47,7 @@ class TopicListApi(ClusterApi):
     """Topics of a cluster."""
 
     permissions: ClassVar = {"GET": "topic.view", "POST": "topic.create"}
+    problems: ClassVar = {"GET": (409, 502, 503), "POST": (502, 503)}
     pagination_class: type[CursorPagination] = ByName
 
     @extend_schema(operation_id="topic_list", parameters=[_LIVE], responses=TopicWithLiveSerializer(many=True))
@@ -73,6 +74,7 @@ class TopicDetailApi(ClusterApi):
     """One topic."""
 
     permissions: ClassVar = {"GET": "topic.view", "PATCH": "topic.update", "DELETE": "topic.delete"}
+    problems: ClassVar = {"GET": (409, 502, 503), "PATCH": (409, 502, 503), "DELETE": (409, 502, 503)}
 
     @extend_schema(operation_id="topic_get", parameters=[_LIVE], responses=TopicWithLiveSerializer)
     def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
@@ -101,6 +103,8 @@ class MessageListApi(ClusterApi):
     """Messages of a topic."""
 
     permissions: ClassVar = {"GET": "message.browse", "POST": "message.send"}
+    makes_unaddressed: ClassVar = True
+    problems: ClassVar = {"GET": (409, 502, 503), "POST": (502, 503)}
 
     @extend_schema(operation_id="message_list", parameters=[BrowseQuerySerializer], responses={200: MessagesSerializer})
     def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
@@ -136,6 +140,7 @@ class MessageTailApi(ClusterApi):
     """Messages of a topic as they come."""
 
     permissions: ClassVar = {"GET": "message.browse"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(operation_id="message_tail", parameters=[TailQuerySerializer], responses={200: TailSerializer})
     def get(self, request: Request, tenant: str, cluster: str, topic: str) -> Response:
@@ -155,6 +160,7 @@ class MessageDetailApi(ClusterApi):
     """One stored message."""
 
     permissions: ClassVar = {"GET": "message.browse"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(operation_id="message_get", parameters=[MessageQuerySerializer], responses=StoredMessageSerializer)
     def get(
@@ -181,6 +187,8 @@ class MessageResendApi(ClusterApi):
     """A stored message, sent again."""
 
     permissions: ClassVar = {"POST": "message.send"}
+    makes_unaddressed: ClassVar = True
+    problems: ClassVar = {"POST": (502, 503)}
 
     @extend_schema(
         operation_id="message_resend",
@@ -223,6 +231,7 @@ class MessageSearchApi(ClusterApi):
     """Messages of a topic by key or id."""
 
     permissions: ClassVar = {"GET": "message.browse"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(
         operation_id="message_search", parameters=[SearchQuerySerializer], responses={200: FoundMessagesSerializer}

@@ -42,6 +42,7 @@ class SavedCutListApi(ClusterApi):
     """Saved cuts of a cluster."""
 
     permissions: ClassVar = {"GET": "failover.view"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(operation_id="diverged_list", responses=SavedCutsSerializer, tags=_TAGS)
     def get(self, request: Request, tenant: str, cluster: str) -> Response:
@@ -58,6 +59,7 @@ class SavedCutApi(_CutApi):
     """One saved cut."""
 
     permissions: ClassVar = {"GET": "failover.view", "DELETE": "diverged.manage"}
+    problems: ClassVar = {"GET": (409, 502, 503), "DELETE": (409, 502, 503)}
 
     @extend_schema(operation_id="diverged_get", responses=SavedCutSerializer, tags=_TAGS)
     def get(self, request: Request, tenant: str, cluster: str, group: str, replica_id: int, name: str) -> Response:
@@ -77,6 +79,7 @@ class CutMessagesApi(_CutApi):
     """Messages of a saved cut."""
 
     permissions: ClassVar = {"GET": "message.browse"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(
         operation_id="diverged_messages", parameters=[CutPageQuerySerializer], responses=CutPageSerializer, tags=_TAGS
@@ -95,6 +98,7 @@ class CutExportApi(_CutApi):
     """Messages of a saved cut as a file."""
 
     permissions: ClassVar = {"GET": "message.browse"}
+    problems: ClassVar = {"GET": (409, 502, 503)}
 
     @extend_schema(operation_id="diverged_export", responses={(200, JSON_LINES): OpenApiTypes.STR}, tags=_TAGS)
     def get(self, request: Request, tenant: str, cluster: str, group: str, replica_id: int, name: str) -> HttpResponse:
@@ -107,6 +111,7 @@ class CutDoneApi(_CutApi):
     """Whether someone has dealt with a cut."""
 
     permissions: ClassVar = {"POST": "diverged.manage"}
+    problems: ClassVar = {"POST": (502, 503)}
 
     @extend_schema(
         operation_id="diverged_done", request=CutDoneRequestSerializer, responses=SavedCutSerializer, tags=_TAGS
@@ -124,6 +129,7 @@ class CutResendApi(_CutApi):
     """A resend of a cut's messages."""
 
     permissions: ClassVar = {"POST": "message.send"}
+    problems: ClassVar = {"POST": (502, 503)}
 
     @extend_schema(
         operation_id="diverged_resend_create",

@@ -358,6 +358,8 @@ def test_mail_is_switched_off_and_not_deleted(world: World, api: Callable[..., J
     assert client.call("PATCH", path, {"is_on": False}).json()["is_on"] is False
     fire(world.cluster)
     assert queued() == []
+    event = AuditEvent.objects.get(action="alert_channel.update")
+    assert event.details["changes"] == {"is_on": [True, False]}
 
 
 def test_a_test_message_arrives_and_the_log_says_so(world: World, api: Callable[..., Json], receiver: Receiver) -> None:

@@ -16,6 +16,7 @@ from controlplane.billing.models import Plan, Price, Subscription, Usage
 from controlplane.billing.periods import hour_of
 from controlplane.billing.plan_services import subscriptions_default
 from controlplane.common.errors import InvalidInput
+from controlplane.common.models import AuditEvent
 from controlplane.tenants.token_services import ALL_SCOPES, api_token_issue
 from tests.controlplane.billing_world import LONG_AGO, make_plan, subscribe, use
 from tests.controlplane.world import SYSTEM, Json, World
@@ -159,6 +160,24 @@ def test_an_operator_moves_a_tenant_to_another_plan(world: World, olga: User, ap
     assert ended.status_code == 204
     assert Subscription.objects.get().valid_to == NEXT_HOUR
     assert api(world.bob).call("GET", "/api/v1/tenants/acme/plan/").json()["plan"]["slug"] == "standard"
+
+
+def test_the_audit_trail_has_the_rates_before_a_change(olga: User, api: Callable[..., Json]) -> None:
+    plan = make_plan()
+    client = api(olga)
+    path = f"{plan.path}prices/{client.call('POST', f'{plan.path}prices/', version(NEXT_HOUR)).json()['id']}/"
+    assert client.call("PUT", path, {**RATES, "per_million_units": "50"}).status_code == 200
+    event = AuditEvent.objects.get(action="price.update")
+    assert event.details["changes"] == {"per_million_units": ["41.5", "50"]}
+
+
+def test_the_audit_trail_has_the_plan_before_a_change(world: World, olga: User, api: Callable[..., Json]) -> None:
+    former, next_one = make_plan(), make_plan(slug="next")
+    subscribe(world.acme, former)
+    body = {"tenant": "acme", "plan": next_one.slug, "valid_from": NEXT_HOUR.isoformat()}
+    assert api(olga).call("POST", "/api/v1/operator/subscriptions/", body).status_code == 201
+    event = AuditEvent.objects.filter(action="subscription.set").latest("sequence")
+    assert event.details["changes"] == {"plan": [former.slug, "next"]}
 
 
 @pytest.mark.parametrize(("field", "value"), [("tenant", "nobody"), ("plan", "nothing")])

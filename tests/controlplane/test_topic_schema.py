@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from controlplane.common.models import AuditEvent
 from controlplane.common.schema import EXAMPLES
@@ -61,6 +62,19 @@ def test_each_change_of_a_schema_is_on_record(client: Json) -> None:
     found = AuditEvent.objects.filter(action__startswith="topic_schema").order_by("sequence")
     assert [one.action for one in found] == ["topic_schema.set", "topic_schema.delete"]
     assert {one.details["message"] for one in found} == {"shop.Order"}
+
+
+def test_what_a_schema_took_the_place_of_is_on_record(client: Json) -> None:
+    first = give(client).json()
+    files = FileDescriptorSet.FromString(base64.b64decode(EXAMPLE["descriptor_set"]))
+    files.file[0].message_type.add(name="Refund")
+    second = give(
+        client, descriptor_set=base64.b64encode(files.SerializeToString()).decode(), message="shop.Refund"
+    ).json()
+    event = AuditEvent.objects.filter(action="topic_schema.set").latest("sequence")
+    assert event.details["changes"] == {
+        name: [first[name], second[name]] for name in ("message", "size_bytes", "sha256")
+    }
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from controlplane.accounts.models import User
 from controlplane.alerts.models import AlertChannel, ChannelKind
 from controlplane.alerts.outgoing import Network, url_problem
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt, secret_encrypt, secret_generate
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.known_secrets import Finish, KnownSecret
@@ -121,8 +121,10 @@ def channel_update(
         "critical_only": channel.critical_only if critical_only is None else critical_only,
     }
     with transaction.atomic():
-        AlertChannel.objects.filter(pk=channel.pk).update(**after)
-        _record(actor, "alert_channel.update", channel, dict(after))
+        present = AlertChannel.objects.select_for_update().filter(pk=channel.pk)
+        before = present.values("is_on", "critical_only").get()
+        present.update(**after)
+        _record(actor, "alert_channel.update", channel, {"changes": changes_between(before, after)})
     channel.refresh_from_db()
     return channel
 

@@ -6,6 +6,7 @@ The database holds the rules by triggers, too (migration 0002); here they get th
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -134,10 +135,12 @@ def price_update(*, actor: Actor, price: Price, rates: Rates) -> Price:
     with transaction.atomic():
         _locked(price.plan)
         _require_unused(price)
-        for column, value in _columns(rates).items():
+        after = _columns(rates)
+        before = Price.objects.values(*after).get(pk=price.pk)
+        for column, value in after.items():
             setattr(price, column, value)
-        price.save(update_fields=[*_columns(rates), "updated_at"])
-        _record(actor, "price.update", price)
+        price.save(update_fields=[*after, "updated_at"])
+        _record(actor, "price.update", price, changes=_texts(changes_between(before, after)))
     return price
 
 
@@ -168,7 +171,7 @@ def _subscribe(actor: Actor, tenant: Tenant, plan: Plan | None, valid_from: date
     _on_the_hour(valid_from)
     with transaction.atomic():
         Tenant.objects.select_for_update().get(pk=tenant.pk)
-        present = list(Subscription.objects.filter(tenant=tenant))
+        present = list(Subscription.objects.filter(tenant=tenant).select_related("plan"))
         if present and valid_from <= timezone.now():
             raise InvalidInput.for_field("valid_from", say("Use a time in the future: what was charged stays."), "past")
         if plan is not None and not _has_price(plan, valid_from):
@@ -177,6 +180,8 @@ def _subscribe(actor: Actor, tenant: Tenant, plan: Plan | None, valid_from: date
                 code="no_price",
                 hint=say("Add one first."),
             )
+        before = next((one.plan.slug for one in present if _is_valid_at(one, valid_from)), None)
+        dropped = [one.plan.slug for one in present if one.valid_from > valid_from]
         for subscription in present:
             if subscription.valid_from >= valid_from:
                 subscription.delete()
@@ -188,9 +193,17 @@ def _subscribe(actor: Actor, tenant: Tenant, plan: Plan | None, valid_from: date
             action="subscription.set",
             resource=tenant.path,
             tenant_id=tenant.pk,
-            details={"plan": None if plan is None else plan.slug, "valid_from": valid_from.isoformat()},
+            details={
+                "valid_from": valid_from.isoformat(),
+                "changes": {"plan": [before, None if plan is None else plan.slug]},
+                **({"dropped": dropped} if dropped else {}),
+            },
         )
     return made
+
+
+def _is_valid_at(subscription: Subscription, moment: datetime) -> bool:
+    return subscription.valid_from <= moment and (subscription.valid_to is None or subscription.valid_to > moment)
 
 
 def _locked(plan: Plan) -> list[Price]:
@@ -245,12 +258,20 @@ def _decimal_check(field: str, value: Decimal, most: Decimal, *, places: int) ->
         raise InvalidInput.for_field(field, say("Use at most %(places)s decimals.", places=places), "too_fine")
 
 
-def _record(actor: Actor, action: str, price: Price) -> None:
+def _texts(changes: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Decimals as text, as JSON can keep them."""
+    return {
+        name: [f"{value.normalize():f}" if isinstance(value, Decimal) else value for value in values]
+        for name, values in changes.items()
+    }
+
+
+def _record(actor: Actor, action: str, price: Price, **details: Any) -> None:
     audit_event_record(
         actor=actor,
         action=action,
         resource=price.plan.path,
-        details={"valid_from": price.valid_from.isoformat(), "price": str(price.pk)},
+        details={"valid_from": price.valid_from.isoformat(), "price": str(price.pk), **details},
     )
 
 

@@ -8,7 +8,7 @@ from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, actor_label
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
@@ -76,7 +76,7 @@ def service_account_update(
         members_lock(actor, tenant)
         actor_require(actor, "service_account.manage", tenant)
         account = service_account_get(tenant, account.pk)
-        before = {"name": account.name, "role": account.role, "state": account.state}
+        before = _described(account)
         if role is not None and role != account.role:
             _role_check(actor, tenant, role)
             account.role = role
@@ -87,9 +87,18 @@ def service_account_update(
         if disabled is not None:
             account.disabled_at = (account.disabled_at or timezone.now()) if disabled else None
         account.save()
-        after = {"name": account.name, "role": account.role, "state": account.state}
-        _record(actor, "service_account.update", account, {"before": before, "after": after})
+        changes = changes_between(before, _described(account))
+        _record(actor, "service_account.update", account, {"changes": changes})
     return account
+
+
+def _described(account: ServiceAccount) -> dict[str, str]:
+    return {
+        "name": account.name,
+        "role": account.role,
+        "description": account.description,
+        "state": account.state,
+    }
 
 
 def service_account_delete(*, actor: Actor, account: ServiceAccount) -> None:

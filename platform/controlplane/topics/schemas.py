@@ -1,12 +1,13 @@
 """The protobuf schema of a topic, by which its bodies are decoded where messages are shown. Brokers and clients don't know it."""
 
 from collections.abc import Callable
+from typing import Any
 
 from django.db import transaction
 
 from controlplane.accounts.actors import Actor, actor_label
 from controlplane.clusters.models import Cluster
-from controlplane.common.audit import audit_event_record
+from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import InvalidInput, NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.rules import actor_require
@@ -43,11 +44,12 @@ def schema_set(*, actor: Actor, topic: Topic, descriptor_set: bytes, message: st
     with transaction.atomic():
         if not Topic.objects.select_for_update().filter(pk=topic.pk).exists():
             raise NotFound(say("There is no such topic."))
+        replaced = schema_find(topic)
         schema, _ = TopicSchema.objects.update_or_create(
             topic=topic,
             defaults={"descriptor_set": descriptor_set, "message": message, "made_by": actor_label(actor)},
         )
-        _record(actor, "topic_schema.set", schema)
+        _record(actor, "topic_schema.set", schema, replaced)
     return schema
 
 
@@ -71,11 +73,17 @@ def schemas_of(cluster: Cluster) -> Callable[[str], Schema | None]:
     return find
 
 
-def _record(actor: Actor, action: str, schema: TopicSchema) -> None:
+def _record(actor: Actor, action: str, schema: TopicSchema, replaced: TopicSchema | None = None) -> None:
+    now = _described(schema)
+    changes = {} if replaced is None else {"changes": changes_between(_described(replaced), now)}
     audit_event_record(
         actor=actor,
         action=action,
         resource=schema.path,
         tenant_id=schema.topic.cluster.tenant_id,
-        details={"message": schema.message, "size_bytes": schema.size_bytes, "sha256": schema.sha256},
+        details=now | changes,
     )
+
+
+def _described(schema: TopicSchema) -> dict[str, Any]:
+    return {"message": schema.message, "size_bytes": schema.size_bytes, "sha256": schema.sha256}

@@ -25,12 +25,14 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from controlplane.accounts import authentication
+from controlplane.accounts.operators import OPERATE_SCOPE
 from controlplane.alerts.outgoing import url_problem
 from controlplane.clusters.models import Operation, OperationState, OperationType
 from controlplane.common.schema import EXAMPLES
-from controlplane.tenants.token_services import api_token_issue
+from controlplane.tenants.token_services import ALL_SCOPES, api_token_issue
 from controlplane.topics.models import Topic, TopicState
 from controlplane.wsgi import application
+from tests.controlplane.billing_world import make_plan
 from tests.controlplane.world import SYSTEM, World
 
 # Beside those at the bounds of each field, which are always tried; HIGHWATER_API_CASES=100 for a long search.
@@ -41,6 +43,7 @@ KNOWN = {
     "topic": "invoices",
     "access_key": "HWFUZZ",
     "group": "broker-a",
+    "plan": "standard",
     "operation_id": "6f0a2a53-6d0c-4a5c-9f3f-0b1f3f0a4c11",
 }
 
@@ -57,7 +60,7 @@ def _one_connection() -> Iterator[None]:
 
 @pytest.fixture
 def bearer(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The header of a token that may do everything in acme, where there is one of everything under the known names."""
+    """The header of a token that may do everything in acme and operate, where there is one of everything under the known names."""
     # Dozens of requests for each operation: half of their time went into looking up this token anew.
     monkeypatch.setattr(authentication, "token_authenticate", cache(authentication.token_authenticate))
     Topic.objects.create(cluster=world.cluster, name=KNOWN["topic"], state=TopicState.ACTIVE)
@@ -71,7 +74,11 @@ def bearer(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         resource=world.cluster.path,
         requested_by="alice@example.com",
     )
-    text = api_token_issue(actor=SYSTEM, tenant=world.acme, name="fuzz", role="owner").text
+    make_plan(KNOWN["plan"])
+    world.alice.is_staff = True
+    world.alice.save()
+    scopes = (*ALL_SCOPES, OPERATE_SCOPE)
+    text = api_token_issue(actor=SYSTEM, tenant=world.acme, name="fuzz", user=world.alice, scopes=scopes).text
     return {"Authorization": f"Bearer {text}"}
 
 

@@ -43,6 +43,8 @@ class TakenQuerySerializer(Shape):
 class HostsTakenApi(OperatorApi):
     """Which clusters take most."""
 
+    pagination_class = None  # type: ignore[assignment]  # a bare list, as it was from the beginning; the description reads this
+
     @extend_schema(
         operation_id="hosts_taken",
         parameters=[TakenQuerySerializer],

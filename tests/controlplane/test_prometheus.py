@@ -249,6 +249,8 @@ def test_a_scrape_is_compressed_for_who_takes_it_so(world: World, api: Callable[
     assert packed["Content-Encoding"] == "gzip"
     assert len(packed.content) * 5 < len(plain.content)
     assert gzip.decompress(packed.content).decode() == plain.content.decode()
+    refused = api(world.bob).call("GET", f"{METRICS_PATH}?cluster=none", Accept_Encoding="gzip")
+    assert (refused.json()["status"], refused.has_header("Content-Encoding")) == (404, False)
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,10 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_can, actor_require
 from controlplane.topics.bodies import BODY_SHOWN_MAX_BYTES, BodyForm
 from controlplane.topics.gateway import BrowsedMessage, message_get, message_send
+from controlplane.topics.models import Topic
 from controlplane.topics.resends import resend_list
 from controlplane.topics.schemas import schema_exists
-from controlplane.topics.search import messages_search
+from controlplane.topics.search import FoundMessages, messages_search
 from controlplane.topics.selectors import topic_get
 
 # What the page calls each way to show a body.
@@ -95,23 +96,29 @@ def message_search(request: ConsoleRequest, tenant: Tenant, cluster: str, topic:
     form = SearchForm(request.GET)
     if wants_code(request):
         return code_answer(search_curl(found_topic, form))
-    found = None
-    if form.is_valid():
-        try:
-            found = messages_search(
-                actor=request.user,
-                topic=found_topic,
-                sought=form.sought(),
-                limit=SEARCH_LIMIT,
-                body_limit_bytes=PREVIEW_BYTES,
-            )
-        except ApplicationError as error:
-            form_take_error(form, error)
+    found = _search(request, found_topic, form, body_limit_bytes=PREVIEW_BYTES)
     context = search_context(found_topic, form, found)
     if not request.htmx:
         return topic_render(request, found_topic, MessageForm(), context, status=status_of(form))
     context |= {"tenant": tenant, "cluster": found_topic.cluster, "topic": found_topic}
     return render(request, "console/parts/search.html", context, status=status_of(form))
+
+
+def _search(request: ConsoleRequest, topic: Topic, form: SearchForm, *, body_limit_bytes: int) -> FoundMessages | None:
+    """None where the form is not valid, or was refused: it says why then."""
+    if not form.is_valid():
+        return None
+    try:
+        return messages_search(
+            actor=request.user,
+            topic=topic,
+            sought=form.sought(),
+            limit=SEARCH_LIMIT,
+            body_limit_bytes=body_limit_bytes,
+        )
+    except ApplicationError as error:
+        form_take_error(form, error)
+        return None
 
 
 @require_safe
@@ -120,19 +127,9 @@ def message_search_file(request: ConsoleRequest, tenant: Tenant, cluster: str, t
     """Return the messages that a search finds as CSV, masked as on the page; a search that can't be made is the topic's page."""
     found_topic = topic_get(cluster_get(tenant, cluster), topic)
     form = SearchForm(request.GET)
-    if form.is_valid():
-        try:
-            found = messages_search(
-                actor=request.user,
-                topic=found_topic,
-                sought=form.sought(),
-                limit=SEARCH_LIMIT,
-                body_limit_bytes=BODY_SHOWN_MAX_BYTES,
-            )
-        except ApplicationError as error:
-            form_take_error(form, error)
-        else:
-            return csv_response(f"messages-{found_topic.name}", _FILE_COLUMNS, map(_file_row, found.messages))
+    found = _search(request, found_topic, form, body_limit_bytes=BODY_SHOWN_MAX_BYTES)
+    if found is not None:
+        return csv_response(f"messages-{found_topic.name}", _FILE_COLUMNS, map(_file_row, found.messages))
     context = search_context(found_topic, form, None)
     return topic_render(request, found_topic, MessageForm(), context, status=status_of(form))
 

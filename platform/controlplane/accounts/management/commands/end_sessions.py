@@ -5,12 +5,12 @@ from typing import Any
 
 from allauth.usersessions.adapter import get_adapter
 from allauth.usersessions.models import UserSession
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from controlplane.accounts.account_events import account_event_record
 from controlplane.accounts.actors import SystemActor
-from controlplane.accounts.models import User
+from controlplane.accounts.management.account_named import account_named
 
 
 class Command(BaseCommand):
@@ -23,9 +23,7 @@ class Command(BaseCommand):
         parser.add_argument("email")
 
     def handle(self, *args: Any, **options: Any) -> str:
-        user = User.objects.filter(email=options["email"].strip().lower()).first()
-        if user is None:
-            raise CommandError(f"No one has signed up as {options['email']!r}.")
+        user = account_named(options["email"])
         sessions = list(UserSession.objects.filter(user=user))
         with transaction.atomic():
             get_adapter().end_sessions(sessions)

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.accounts.actors import SystemActor
-from controlplane.accounts.models import User
+from controlplane.accounts.management.account_named import account_named
 from controlplane.accounts.second_factor import second_factor_remove
 
 
@@ -20,9 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("email")
 
     def handle(self, *args: Any, **options: Any) -> str:
-        user = User.objects.filter(email=options["email"].strip().lower()).first()
-        if user is None:
-            raise CommandError(f"No one has signed up as {options['email']!r}.")
+        user = account_named(options["email"])
         if not second_factor_remove(actor=SystemActor("command line"), user=user):
             raise CommandError(f"{user.email} has no second factor.")
         return f"{user.email} logs in with the password alone now. Ask its owner to set up a new second factor."

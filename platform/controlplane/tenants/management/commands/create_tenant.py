@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.accounts.actors import SystemActor
-from controlplane.accounts.models import User
+from controlplane.accounts.management.account_named import account_named
 from controlplane.common.errors import ApplicationError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
@@ -24,11 +24,7 @@ class Command(BaseCommand):
         slug: str = options["slug"]
         if Tenant.objects.filter(slug=slug).exists():
             return slug
-        owner = None
-        if options["owner"]:
-            owner = User.objects.filter(email=options["owner"].strip().lower()).first()
-            if owner is None:
-                raise CommandError(f"No one has signed up as {options['owner']!r}.")
+        owner = account_named(options["owner"]) if options["owner"] else None
         try:
             tenant_create(actor=SystemActor("command line"), slug=slug, name=options["name"], owner=owner)
         except ApplicationError as error:

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import Any
 
-from django.utils import translation
-from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.common.api import Api
+from controlplane.common.description import api_description
 
 # Whether these are sent depends on the answer alone; the rate limit's need a cache, too.
 _TELLING = ("Location", "ETag", "Retry-After", "WWW-Authenticate", "Deprecation", "Sunset")
 
 
-@cache
-def description() -> dict[str, Any]:
-    """Return the whole description, made once for all tests of a process."""
-    with translation.override("en"):
-        made: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # has no types
-    return made
-
-
 def differences(method: str, route: str, response: Response) -> list[str]:
     """Return what an answer has and its description has not, or the other way about. `route` is as in Django's urls."""
     path = "/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route)
-    operation = description()["paths"].get(path, {}).get(method.lower())
+    operation = api_description()["paths"].get(path, {}).get(method.lower())
     if operation is None:  # HEAD, OPTIONS, and methods that the address does not have
         return []
     described = operation["responses"].get(str(response.status_code))
     if described is None:
         return [f"{method} {path} answers {response.status_code}, which its description does not have: {response.data}"]
     if "$ref" in described:
-        described = description()["components"]["responses"][described["$ref"].rpartition("/")[2]]
+        described = api_description()["components"]["responses"][described["$ref"].rpartition("/")[2]]
     headers = described.get("headers", {})
     return [
         f"{method} {path} {response.status_code}: {name} is {'not described' if name in response.headers else 'missing'}"

@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.alerts.messages import budget_payload, payload_of, request_of, trial_payload
 from controlplane.alerts.models import AlertState, ChannelKind
-from tests.controlplane.described import description
+from controlplane.common.description import api_description
 from tests.controlplane.world import World, alert_of
 
 NOW = datetime(2026, 12, 5, 2, 0, 20, tzinfo=UTC)
@@ -31,7 +31,7 @@ def payload(event: str, world: World) -> dict[str, Any]:
 
 @pytest.mark.parametrize("event", ["alerts", "budget", "test"])
 def test_each_event_is_described_with_its_headers(event: str, world: World) -> None:
-    document = description()
+    document = api_description()
     sent = request_of(ChannelKind.WEBHOOK, f"{BASE}/hook", "secret", payload(event, world), DELIVERY, NOW)
     operation = document["webhooks"][event]["post"]
     schema = {
@@ -50,11 +50,11 @@ def test_each_event_is_described_with_its_headers(event: str, world: World) -> N
 
 
 def test_no_event_is_left_out() -> None:
-    assert set(description()["webhooks"]) == {"alerts", "budget", "test"}
+    assert set(api_description()["webhooks"]) == {"alerts", "budget", "test"}
 
 
 def test_each_example_of_a_webhook_is_valid() -> None:
-    document = description()
+    document = api_description()
     for operation in (one["post"] for one in document["webhooks"].values()):
         reference = operation["requestBody"]["content"]["application/json"]["schema"]
         described = document["components"]["schemas"][reference["$ref"].rpartition("/")[2]]

@@ -1,5 +1,6 @@
 """The API's own description, an OpenAPI document."""
 
+import functools
 import threading
 from typing import Any
 
@@ -12,13 +13,26 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
-_making = threading.Lock()
+_making = threading.Lock()  # the generator keeps state of its own
 # By media type.
 _made: dict[str, bytes] = {}
 
 
+def api_description() -> dict[str, Any]:
+    """Return the whole description, made once in a process: to be read, not changed."""
+    with _making:
+        return _described()
+
+
+@functools.cache
+def _described() -> dict[str, Any]:
+    with translation.override("en"):
+        made: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # has no types
+    return made
+
+
 class DescriptionApi(SpectacularAPIView):
-    """Made once for each form, YAML or JSON: it takes seconds of the processor, and strangers may ask for it."""
+    """Made once, and written once in each form, YAML or JSON: that takes seconds of the processor, and strangers may ask for it."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -35,7 +49,5 @@ class DescriptionApi(SpectacularAPIView):
 
 
 def _rendered(renderer: BaseRenderer) -> bytes:
-    with translation.override("en"):
-        schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # has no types
-    rendered = renderer.render(schema, renderer_context={})
+    rendered = renderer.render(_described(), renderer_context={})
     return rendered if isinstance(rendered, bytes) else rendered.encode()

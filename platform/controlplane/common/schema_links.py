@@ -24,6 +24,8 @@ _MEMBERS = {
     "number": ("number",),
 }
 _OPERATION = "operation_get"
+# What follows the address of a collection in the address of one of it, or of something that is done with one.
+_ONE_OF_IT = re.compile(r"{(\w+)}/[^{}]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,9 @@ def _following(
             if other is not act and (below or other.path == act.path):
                 yield other, None
     for other in acts:
-        rest = re.fullmatch(re.escape(act.path) + r"{(\w+)}/[^{}]*", other.path)
+        if not other.path.startswith(act.path):
+            continue
+        rest = _ONE_OF_IT.fullmatch(other.path, len(act.path))
         where = None if rest is None else _where(act, status, response, schemas, rest[1])
         if where is not None:
             yield other, where

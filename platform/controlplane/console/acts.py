@@ -5,7 +5,6 @@ import json
 import pprint
 import re
 import shlex
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from drf_spectacular.generators import SchemaGenerator
 
+from controlplane.common.description import api_description
 from highwater.api_commands import Command, command_line, commands_of
 from highwater.printable import printable_json
 
@@ -77,15 +76,10 @@ def act_of(method: str, path: str, body: Mapping[str, Any] | None = None) -> Act
     return Act(method, path.removesuffix("?"), None if body is None else json.loads(json.dumps(body)))
 
 
-_DESCRIBING = threading.Lock()
-
-
 @functools.cache
 def _commands() -> list[tuple[re.Pattern[str], Command]]:
     """Return the API's operations with the pattern of their paths; paths without places come first."""
-    with _DESCRIBING:  # the generator keeps state of its own
-        description = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # has no types
-    commands = sorted(commands_of(description), key=lambda command: command.path.count("{"))
+    commands = sorted(commands_of(api_description()), key=lambda command: command.path.count("{"))
     return [(re.compile(re.sub(r"\{\w+\}", "[^/]+", command.path)), command) for command in commands]
 
 

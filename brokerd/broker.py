@@ -153,7 +153,9 @@ class Broker:
         self._looks_at_damage = False
         self.diverged = DivergedMessages(disk, config.store_path_root_dir)
         self.store_gate = StoreGate()
-        self.acknowledgements = PendingAcknowledgements(timeout_s=config.sync_flush_timeout_ms / 1000)
+        self.acknowledgements = PendingAcknowledgements(
+            self.stats.send_latency, timeout_s=config.sync_flush_timeout_ms / 1000
+        )
         self.quorum = QuorumService(self)
         self.flush_service = FlushService(self)
         self.registration = RegistrationService(self)
@@ -239,7 +241,7 @@ class Broker:
             if replica.verdict(0) is SendVerdict.SLAVE_NOT_AVAILABLE:
                 _flush_all(self.acknowledgements.give_up(_TOO_FEW_REPLICAS, ResponseCode.SLAVE_NOT_AVAILABLE))
             else:
-                _flush_all(self.acknowledgements.release(confirmed))
+                _flush_all(self.acknowledgements.release(confirmed, now_s))
         self.replica_server.wake()
         arrived: set[tuple[str, int]] = set()
         while self._arrived and self._arrived[0][0] <= confirmed:
@@ -252,15 +254,22 @@ class Broker:
         if len(self.held_pulls):
             _flush_all(self.dispatcher.pulls.answer_resets(topic, group, queue_ids))
 
-    def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None:
-        """Write SUCCESS answers once what they promise is true up to their records' end; at once when it is."""
+    def answer_when_held(
+        self, peer: Peer, end_offset_bytes: int, frames: list[bytes], *, since_s: float | None = None
+    ) -> None:
+        """Write SUCCESS answers once what they promise is true up to their records' end; at once when it is.
+
+        Those of sends that were taken up at `since_s` are counted by how long they took.
+        """
         verdict = self.replica.verdict(end_offset_bytes)
         if verdict is SendVerdict.SEND_OK and not len(self.acknowledgements):
             peer.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            if since_s is not None:
+                self.stats.send_latency.observe(self.clock.monotonic() - since_s, len(frames))
         elif verdict is SendVerdict.SLAVE_NOT_AVAILABLE:
             peer.write(recoded(frames, ResponseCode.SLAVE_NOT_AVAILABLE, _TOO_FEW_REPLICAS))
         else:
-            self.acknowledgements.add(peer, end_offset_bytes, frames, self.clock.monotonic())
+            self.acknowledgements.add(peer, end_offset_bytes, frames, self.clock.monotonic(), since_s)
 
     def answer_expired(self) -> None:
         """Answer what has waited too long for a flush, a message or a client."""
@@ -391,7 +400,7 @@ class Broker:
             logger.info("group %s: following in epoch %d", replica.settings.group, replica.epoch)
             self.metadata_log.rebuild_or_note()  # without what was not written to the log
             self._arrived.clear()  # replicated() reports what is confirmed now
-            _flush_all(self.acknowledgements.release(replica.confirm_offset))
+            _flush_all(self.acknowledgements.release(replica.confirm_offset, self.clock.monotonic()))
             _flush_all(self.acknowledgements.give_up(_STEPPED_DOWN, ResponseCode.FLUSH_SLAVE_TIMEOUT))
             self.replica_server.stopped_leading()
         self.leader_port.role_changed()

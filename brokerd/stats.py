@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from brokerd.send_latency import SendLatency
 from brokerd.stats_history import StatsHistory
 
 SAMPLE_PERIOD_S: Final = 10.0
@@ -40,6 +41,7 @@ class BrokerStats:
         self.pulls_missed = 0
         self.put_by_topic: Counter[str] = Counter()
         self.got_by_topic_and_group: Counter[tuple[str, str]] = Counter()
+        self.send_latency = SendLatency()
         self.history = StatsHistory()
         self._samples: deque[tuple[float, Totals]] = deque(maxlen=_SAMPLES_MAX)
 
@@ -82,6 +84,7 @@ class BrokerStats:
     def sample(self, now_s: float) -> None:
         """Remember the counters of this moment; call it each SAMPLE_PERIOD_S."""
         self._samples.append((now_s, self.totals()))
+        self.send_latency.sample(now_s)
         self.history.sample(now_s, self._counters(), self.messages_put, self.messages_got)
 
     def _counters(self) -> dict[str, dict[str, int]]:

@@ -14,10 +14,12 @@ from brokerd.delay_levels import queue_id_of_level
 from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.replies import Refusal, Reply
+from brokerd.send_latency import distribution
 from mqwire.bodies import KVTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_broker import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
+from mqwire.latency import latency_from_json, latency_quantile_ms, latency_to_json
 from mqwire.names import DLQ_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC, is_system_group
 from mqwire.properties import PropertiesError, format_properties, parse_properties
 from mqwire.version import program_version
@@ -110,6 +112,8 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
         "putMessageSizeTotal": str(totals.bytes_put),
         "putMessageAverageSize": str(totals.bytes_put / max(totals.messages_put, 1)),
         "putTps": _rates(stats.rates("messages_put")),
+        "putBytesPerSecond": _rates(stats.rates("bytes_put")),
+        "getBytesPerSecond": _rates(stats.rates("bytes_got")),
         "getFoundTps": _rates(stats.rates("pulls_found")),
         "getMissTps": _rates(stats.rates("pulls_missed")),
         "getTotalTps": _rates(
@@ -147,6 +151,8 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
         "consumerGroupsAwayCount": str(len(away)),
         "deadLetterMessages": str(dead_letter_messages(broker)),
     }
+    if (took := stats.send_latency.last_minute()) is not None:
+        info |= _send_latency(took)
     if store.refusal is not None:
         info["storeRefusal"] = str(store.refusal)
     uses = [
@@ -163,6 +169,19 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
         end = store.max_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level))
         info[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
     return info
+
+
+def _send_latency(counts: list[int]) -> dict[str, str]:
+    """What the sends of the last minute took: RocketMQ's figures, and the counts that they are made of."""
+    reported = latency_to_json(counts)
+    by_bound = latency_from_json(reported) or {}
+    return {
+        "sendLatency": reported,
+        "putMessageDistributeTime": distribution(counts),
+        "putMessageEntireTimeMax": str(round(latency_quantile_ms(by_bound, 1) or 0)),
+        "putLatency99": str(latency_quantile_ms(by_bound, 0.99) or 0.0),
+        "putLatency999": str(latency_quantile_ms(by_bound, 0.999) or 0.0),
+    }
 
 
 def consumer_lag_messages(broker: _Broker) -> int:

@@ -177,7 +177,9 @@ class Broker(Protocol):
     def append_batch(self, batch: BatchToStore, *, counted_for: str) -> BatchResult:
         """As `append`, for the messages of a client's batch."""
 
-    def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None:
+    def answer_when_held(
+        self, peer: Peer, end_offset_bytes: int, frames: list[bytes], *, since_s: float | None = None
+    ) -> None:
         """Writes answers once the log is held up to there as the mode promises."""
 
     def messages_behind(self, offset: int) -> int | None:

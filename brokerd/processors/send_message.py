@@ -57,8 +57,15 @@ _TRACE_BODY_MAX_BYTES: Final = 512 * 1024
 _new_tuple: Final = tuple.__new__
 
 
+class _Clock(Protocol):
+    def monotonic(self) -> float: ...
+
+
 class _Broker(SpecialSendsBroker, Protocol):
     """What sends use of the broker."""
+
+    @property
+    def clock(self) -> _Clock: ...
 
     config: BrokerConfig
     acl: AccessControl | None
@@ -69,7 +76,9 @@ class _Broker(SpecialSendsBroker, Protocol):
 
     def append_batch(self, batch: BatchToStore, *, counted_for: str) -> BatchResult: ...
 
-    def answer_when_held(self, peer: Peer, end_offset_bytes: int, frames: list[bytes]) -> None: ...
+    def answer_when_held(
+        self, peer: Peer, end_offset_bytes: int, frames: list[bytes], *, since_s: float | None = None
+    ) -> None: ...
 
     def refuses_sends(self) -> str | None: ...
 
@@ -120,10 +129,12 @@ class SendMessageProcessor:
             trace_on=config.trace_on,
         )
         self._max_body_bytes = broker.config.max_message_size_bytes
+        self._since_s = 0.0  # when the sends of this wake-up were taken up
 
     def process(self, peer: Peer, requests: Sequence[RemotingCommand]) -> None:
         """Append what is in `requests` and answer each, at once or when it is held as the flush type asks."""
         broker = self._broker
+        self._since_s = broker.clock.monotonic()
         refusal = broker.refuses_sends()
         messages: list[MessageToStore] = []
         taken: list[_Taken] = []
@@ -189,7 +200,7 @@ class SendMessageProcessor:
         else:
             if not request.is_oneway:
                 frame = self._replies.encode_batch(request, batch.queue_id, result)
-                broker.answer_when_held(peer, result.end_offset, [frame])
+                broker.answer_when_held(peer, result.end_offset, [frame], since_s=self._since_s)
 
     def _answer(self, peer: Peer, taken: list[_Taken], results: list[AppendResult]) -> None:
         encode = self._replies.encode
@@ -199,7 +210,8 @@ class SendMessageProcessor:
                 frames.append(encode(request, queue_id, result, unique_key))
         if frames:
             last = results[-1]
-            self._broker.answer_when_held(peer, last.physical_offset + last.size_bytes, frames)
+            end_offset = last.physical_offset + last.size_bytes
+            self._broker.answer_when_held(peer, end_offset, frames, since_s=self._since_s)
 
     @staticmethod
     def _refuse(peer: Peer, request: RemotingCommand, code: int, remark: str) -> None:

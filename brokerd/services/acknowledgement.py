@@ -15,6 +15,7 @@ from mqwire.connection import Connection
 
 if TYPE_CHECKING:
     from brokerd.client_channel import Peer
+    from brokerd.send_latency import SendLatency
 
 _NO_MAJORITY: Final = (
     "no majority of the replicas confirmed it in time: it may be stored, or lost with an election; send it again"
@@ -27,17 +28,19 @@ class _Waiting:
     deadline_s: float
     peer: Peer
     frames: list[bytes] = field(default_factory=list)
+    since_s: float | None = None
 
 
 class PendingAcknowledgements:
-    """Encoded answers in the order of their records; the clock is passed in.
+    """Encoded answers in the order of their records; the clock is passed in. `latency` learns how long those of sends took.
 
     Invariant: end offsets never fall from the left to the right, since records are appended in order.
     """
 
-    __slots__ = ("_timeout_s", "_unproven", "_waiting", "waiting_answers")
+    __slots__ = ("_latency", "_timeout_s", "_unproven", "_waiting", "waiting_answers")
 
-    def __init__(self, *, timeout_s: float, unproven: int | None = None) -> None:
+    def __init__(self, latency: SendLatency, *, timeout_s: float, unproven: int | None = None) -> None:
+        self._latency = latency
         self.set_mode(timeout_s=timeout_s, unproven=unproven)
         self._waiting: deque[_Waiting] = deque()
         self.waiting_answers = 0
@@ -53,20 +56,24 @@ class PendingAcknowledgements:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, peer: Peer, end_offset_bytes: int, frames: list[bytes], now_s: float) -> None:
-        """Keep SUCCESS answers until the log is held up to `end_offset_bytes`."""
+    def add(
+        self, peer: Peer, end_offset_bytes: int, frames: list[bytes], now_s: float, since_s: float | None = None
+    ) -> None:
+        """Keep SUCCESS answers until the log is held up to `end_offset_bytes`. Sends were taken up at `since_s`."""
         self.waiting_answers += len(frames)
         if self._waiting:  # a change of a table was written before the last message
             end_offset_bytes = max(end_offset_bytes, self._waiting[-1].end_offset_bytes)
-        self._waiting.append(_Waiting(end_offset_bytes, now_s + self._timeout_s, peer, frames))
+        self._waiting.append(_Waiting(end_offset_bytes, now_s + self._timeout_s, peer, frames, since_s))
 
-    def release(self, held_offset_bytes: int) -> list[Peer]:
+    def release(self, held_offset_bytes: int, now_s: float) -> list[Peer]:
         """Write every answer that is true by now to its peer; returns the peers to flush."""
         waiting = self._waiting
         peers: dict[int, Peer] = {}
         while waiting and waiting[0].end_offset_bytes <= held_offset_bytes:
             answer = waiting.popleft()
             self.waiting_answers -= len(answer.frames)
+            if answer.since_s is not None:
+                self._latency.observe(now_s - answer.since_s, len(answer.frames))
             peer = answer.peer
             if not peer.closed:
                 peer.write(answer.frames[0] if len(answer.frames) == 1 else b"".join(answer.frames))
@@ -84,6 +91,8 @@ class PendingAcknowledgements:
         while waiting and waiting[0].deadline_s <= now_s:
             answer = waiting.popleft()
             self.waiting_answers -= len(answer.frames)
+            if answer.since_s is not None:
+                self._latency.observe(now_s - answer.since_s, len(answer.frames))
             (here if answer.end_offset_bytes <= held_offset_bytes else nowhere).append(answer)
         if self._unproven is not None:
             return _answer_unproven([*here, *nowhere], self._unproven, _NO_MAJORITY)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from brokerd.send_latency import SendLatency
 from brokerd.services.acknowledgement import PendingAcknowledgements
 from mqwire.codes import ResponseCode, SerializeType
 from mqwire.command import RemotingCommand
@@ -33,18 +34,18 @@ def answer(opaque: int, serialize_type: int = SerializeType.JSON) -> bytes:
 
 def test_nothing_is_answered_below_the_held_offset() -> None:
     peer = RecordingPeer(1)
-    pending = PendingAcknowledgements(timeout_s=5)
+    pending = PendingAcknowledgements(SendLatency(), timeout_s=5)
     pending.add(peer, 100, [answer(1)], now_s=0)  # type: ignore[arg-type] # a peer that records
-    assert pending.release(99) == []
+    assert pending.release(99, now_s=1) == []
     assert peer.written == b""
 
 
 def test_one_flush_releases_every_answer_that_it_covers() -> None:
     first, second = RecordingPeer(1), RecordingPeer(2)
-    pending = PendingAcknowledgements(timeout_s=5)
+    pending = PendingAcknowledgements(SendLatency(), timeout_s=5)
     for peer, end in ((first, 100), (second, 200), (first, 300), (second, 400)):
         pending.add(peer, end, [answer(end)], now_s=0)  # type: ignore[arg-type] # as above
-    assert {peer.id for peer in pending.release(300)} == {1, 2}
+    assert {peer.id for peer in pending.release(300, now_s=1)} == {1, 2}
     assert [reply.opaque for reply in first.replies] == [100, 300]
     assert [reply.opaque for reply in second.replies] == [200]
     assert len(pending) == 1
@@ -52,17 +53,17 @@ def test_one_flush_releases_every_answer_that_it_covers() -> None:
 
 def test_answers_of_closed_connections_are_dropped() -> None:
     peer = RecordingPeer(1)
-    pending = PendingAcknowledgements(timeout_s=5)
+    pending = PendingAcknowledgements(SendLatency(), timeout_s=5)
     pending.add(peer, 100, [answer(1)], now_s=0)  # type: ignore[arg-type] # as above
     peer.closed = True
-    assert pending.release(100) == []
+    assert pending.release(100, now_s=1) == []
     assert len(pending) == 0
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
 def test_what_waits_too_long_is_answered_as_appended_but_not_proven(serialize_type: int) -> None:
     peer = RecordingPeer(1)
-    pending = PendingAcknowledgements(timeout_s=5)
+    pending = PendingAcknowledgements(SendLatency(), timeout_s=5)
     pending.add(peer, 100, [answer(1, serialize_type), answer(2, serialize_type)], now_s=10)  # type: ignore[arg-type] # as above
     assert pending.expire(14.9, 0) == []
     pending.expire(15.0, 0)
@@ -75,7 +76,7 @@ def test_what_waits_too_long_is_answered_as_appended_but_not_proven(serialize_ty
 
 def test_after_a_failed_flush_nothing_is_called_stored() -> None:
     peer = RecordingPeer(1)
-    pending = PendingAcknowledgements(timeout_s=5)
+    pending = PendingAcknowledgements(SendLatency(), timeout_s=5)
     pending.add(peer, 100, [answer(1)], now_s=0)  # type: ignore[arg-type] # as above
     pending.give_up("fdatasync: Input/output error")
     (reply,) = peer.replies
@@ -85,7 +86,7 @@ def test_after_a_failed_flush_nothing_is_called_stored() -> None:
 
 def test_what_only_the_slaves_lack_is_distinguished_from_what_the_disk_lacks() -> None:
     peer = RecordingPeer(1)
-    pending = PendingAcknowledgements(timeout_s=3)
+    pending = PendingAcknowledgements(SendLatency(), timeout_s=3)
     pending.add(peer, 100, [answer(1)], now_s=0)  # type: ignore[arg-type] # as above
     pending.add(peer, 200, [answer(2)], now_s=0)  # type: ignore[arg-type] # as above
     pending.expire(3, 150)
@@ -93,7 +94,7 @@ def test_what_only_the_slaves_lack_is_distinguished_from_what_the_disk_lacks() -
 
 
 def test_what_a_majority_did_not_confirm_is_an_error_and_no_send_status() -> None:
-    pending = PendingAcknowledgements(timeout_s=3, unproven=ResponseCode.SYSTEM_ERROR)
+    pending = PendingAcknowledgements(SendLatency(), timeout_s=3, unproven=ResponseCode.SYSTEM_ERROR)
     peer = RecordingPeer(1)
     for number in (1, 2):
         pending.add(peer, number * 100, [answer(number)], now_s=0)  # type: ignore[arg-type] # a peer that records

@@ -21,8 +21,8 @@ Patched = AbstractContextManager[Any]
 def _all_waiting_are_answered() -> Patched:
     release = PendingAcknowledgements.release
 
-    def releases(self: PendingAcknowledgements, held_offset_bytes: int) -> Any:
-        return release(self, 1 << 60)
+    def releases(self: PendingAcknowledgements, held_offset_bytes: int, now_s: float) -> Any:
+        return release(self, 1 << 60, now_s)
 
     return patch.object(PendingAcknowledgements, "release", releases)
 
@@ -30,8 +30,8 @@ def _all_waiting_are_answered() -> Patched:
 def _next_one_is_answered_too() -> Patched:
     release = PendingAcknowledgements.release
 
-    def releases(self: PendingAcknowledgements, held_offset_bytes: int) -> Any:
-        return release(self, held_offset_bytes + 600)
+    def releases(self: PendingAcknowledgements, held_offset_bytes: int, now_s: float) -> Any:
+        return release(self, held_offset_bytes + 600, now_s)
 
     return patch.object(PendingAcknowledgements, "release", releases)
 
@@ -41,7 +41,9 @@ def _unproven_is_answered_as_proven() -> Patched:
 
 
 def _answered_at_once() -> Patched:
-    def answers(self: Broker, peer: Any, end_offset_bytes: int, frames: list[bytes]) -> None:
+    def answers(
+        self: Broker, peer: Any, end_offset_bytes: int, frames: list[bytes], *, since_s: float | None = None
+    ) -> None:
         peer.write(b"".join(frames))
 
     return patch.object(Broker, "answer_when_held", answers)

@@ -34,6 +34,10 @@ def flow(world: World, minutes: int = 0) -> None:
             connections=12 + place % 3,
             answer_ms=1.4 + place % 4,
             replica_gap_bytes=4096 * (place % 5),
+            in_bytes_per_second=1_264_000.0 + 90_000 * (place % 7),
+            out_bytes_per_second=4096.0 + 61_000 * (place % 5),
+            send_p50_ms=0.8 + place % 2,
+            send_p99_ms=3.2 + place % 6,
         )
         for place in range(2 * minutes + 1)
         if not 20 <= place < 30
@@ -94,7 +98,13 @@ def test_what_a_cluster_never_reports_has_no_curve(world: World) -> None:
     flow(world)
     ClusterFigures.objects.update(replica_gap_bytes=None)
     charts = world.client(world.victor).get(world.cluster_path("curves/")).context["charts"]
-    assert [chart.id for chart in charts[2:]] == ["figures-answer", "figures-connections", "figures-disk"]
+    assert [chart.id for chart in charts[2:]] == [
+        "figures-bytes",
+        "figures-sends",
+        "figures-answer",
+        "figures-connections",
+        "figures-disk",
+    ]
 
 
 def test_the_programs_are_on_the_page_connect_and_not_on_the_clusters(world: World) -> None:
@@ -123,7 +133,15 @@ def test_curves_are_drawn_and_drawn_again_without_closing_the_table(
     page.clock.install()
     page.goto(live_server.url + world.cluster_path())
     assert_drawn(page, "figures-rates")
-    for chart in ("figures-backlog", "figures-answer", "figures-connections", "figures-disk", "figures-gap"):
+    for chart in (
+        "figures-backlog",
+        "figures-bytes",
+        "figures-sends",
+        "figures-answer",
+        "figures-connections",
+        "figures-disk",
+        "figures-gap",
+    ):
         assert_drawn(page, chart)
     look_at(page, "cluster figures")
     page.locator("figure", has_text="Backlog in messages").locator("summary").click()

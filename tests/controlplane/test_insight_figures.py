@@ -43,6 +43,9 @@ def leader(**changes: str) -> dict[str, str]:
         "quotas": '[{"quota": "quotaStoredBytes", "name": "", "used": 30, "limit": 100},'
         ' {"quota": "quotaTopicMessagesPerSecond", "name": "a", "used": 99, "limit": 100}]',
         "consumerGroupsAway": '["billing"]',
+        "putBytesPerSecond": "900.00 450.00 1.00",
+        "getBytesPerSecond": "800.00 400.00 1.00",
+        "sendLatency": "[[1.0,99],[8.0,1]]",
         **changes,
     }
 
@@ -64,6 +67,10 @@ def test_figures_are_summed_over_the_leaders_and_the_fullest_disk_counts() -> No
         quota_used=0.3,
         groups_away=["billing"],
         groups_away_count=1,
+        in_bytes_per_second=900.0,
+        out_bytes_per_second=800.0,
+        send_p50_ms=1.0,
+        send_p99_ms=1.0,
     )
 
 
@@ -91,6 +98,8 @@ def test_a_group_that_is_away_from_one_leader_is_away_and_the_fullest_quota_coun
         ({"deadLetterMessages": ""}, "dead_letters"),
         ({"quotas": ""}, "quota_used"),
         ({"consumerGroupsAway": ""}, "groups_away"),
+        ({"putBytesPerSecond": "1.00  "}, "in_bytes_per_second"),
+        ({"getBytesPerSecond": ""}, "out_bytes_per_second"),
     ],
 )
 def test_a_value_that_one_leader_does_not_report_is_unknown(changes: dict[str, str], unknown: str) -> None:
@@ -101,6 +110,23 @@ def test_a_value_that_one_leader_does_not_report_is_unknown(changes: dict[str, s
         name for name in Figures.__slots__ if not name.startswith("groups_away_") and name not in measured_by_us
     ]
     assert sum(getattr(found, name) is None for name in reported) == 1
+
+
+def test_what_sends_took_is_counted_over_all_leaders() -> None:
+    slow = leader(sendLatency="[[1.0,90],[8.0,20]]")
+    found = figures_of([leader(), slow], groups=2)
+    assert (found.send_p50_ms, found.send_p99_ms) == (1.0, 8.0)
+
+
+@pytest.mark.parametrize("reported", ["", "[]"])
+def test_what_no_send_took_or_a_leader_of_before_does_not_report_is_not_known(reported: str) -> None:
+    found = figures_of([leader(sendLatency=reported)], groups=1)
+    assert (found.send_p50_ms, found.send_p99_ms) == (None, None)
+
+
+def test_what_sends_took_is_not_known_of_a_cluster_of_which_one_leader_does_not_report_it() -> None:
+    found = figures_of([leader(), leader(sendLatency="")], groups=2)
+    assert (found.send_p50_ms, found.send_p99_ms) == (None, None)
 
 
 def test_past_the_name_that_a_leader_cuts_its_groups_at_nothing_is_known_of_the_others() -> None:

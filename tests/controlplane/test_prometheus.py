@@ -58,6 +58,17 @@ def test_connections_the_answer_time_and_the_largest_gap_are_reported(world: Wor
     assert found["highwater_cluster_replica_gap_bytes", ("orders",)] == 4096
 
 
+def test_bytes_a_second_and_what_sends_took_are_reported(world: World, api: Callable[..., Json]) -> None:
+    ClusterFigures.objects.create(
+        cluster=world.cluster, sampled_at=timezone.now(), in_bytes_per_second=2048.0, send_p50_ms=1.0, send_p99_ms=8.0
+    )
+    found = scraped(api(world.bob))
+    assert found["highwater_cluster_in_bytes_per_second", ("orders",)] == 2048
+    assert ("highwater_cluster_out_bytes_per_second", ("orders",)) not in found
+    assert found["highwater_cluster_send_seconds", ("orders", "0.5")] == 0.001
+    assert found["highwater_cluster_send_seconds", ("orders", "0.99")] == 0.008
+
+
 def test_daemons_are_counted_and_those_that_are_down(world: World, api: Callable[..., Json]) -> None:
     cluster = world.cluster
     answered = {"health": Health.HEALTHY, "sampled_at": timezone.now()}
@@ -149,7 +160,8 @@ def full_world(world: World) -> None:
         )  # fmt: skip
     ClusterFigures.objects.create(
         cluster=world.cluster, sampled_at=now, in_per_second=4.5, out_per_second=3.5, backlog_messages=12, stored_bytes=7,
-        disk_used=0.5, connections=3, answer_ms=12.5, replica_gap_bytes=7,
+        disk_used=0.5, connections=3, answer_ms=12.5, replica_gap_bytes=7, in_bytes_per_second=9, out_bytes_per_second=8,
+        send_p50_ms=1, send_p99_ms=2,
     )  # fmt: skip
     lag_window(world.cluster, now - timedelta(minutes=5), lag=12, lag_ms=1500)
     lag_window(world.cluster, now - timedelta(minutes=5), topic="%RETRY%billing", lag=3, lag_ms=900)

@@ -23,6 +23,7 @@ from controlplane.common.logging import get_logger
 from controlplane.failover.models import ReplicaSample
 from controlplane.insight.models import LAG_IS_NEWS, ClusterFigures, ClusterGroups, LagWindow
 from highwater import Admin
+from mqwire.latency import latency_from_json, latency_quantile_ms, latency_sum
 
 _log = get_logger("controlplane.insight")
 
@@ -41,7 +42,8 @@ _LAST_MINUTE = 1  # of the three rates that a broker reports: the last 10 s, min
 @dataclass(frozen=True, slots=True)
 class Figures:
     """One sample. Rates are messages a second over the last minute; `disk_used` is a share from 0 to 1, of the fullest disk.
-    `answer_ms` is of the slowest leader, `replica_gap_bytes` of the replica that lacks most of its leader's log.
+    `answer_ms` is of the slowest leader, `replica_gap_bytes` of the replica that lacks most of its leader's log. `send_p50_ms` and
+    `send_p99_ms` are what half and 99 of 100 of the last minute's sends took in the brokers; None, too, where nothing was sent.
 
     `quota_used` is such a share, too, of the quota that is used most and is no rate. `dead_letters` counts all that were ever
     written; `groups_away` have a backlog and no member that is connected. Each leader names the first hundred of its own and counts
@@ -62,6 +64,10 @@ class Figures:
     groups_away: list[str] | None = None
     groups_away_known_to: str | None = None
     groups_away_count: int | None = None
+    in_bytes_per_second: float | None = None
+    out_bytes_per_second: float | None = None
+    send_p50_ms: float | None = None
+    send_p99_ms: float | None = None
 
 
 def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
@@ -74,6 +80,7 @@ def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
     ends, begins = _sum(_whole(leaders, "commitLogMaxOffset")), _sum(_whole(leaders, "commitLogMinOffset"))
     ratios = [_float(one.get("commitLogDiskRatio")) for one in leaders]
     away = _groups_away(leaders)
+    sends = _send_times(leaders)
     return Figures(
         in_per_second=_sum(_rates(leaders, "putTps")),
         out_per_second=_sum(_rates(leaders, "getTransferredTps")),
@@ -86,6 +93,10 @@ def figures_of(leaders: Sequence[Mapping[str, str]], groups: int) -> Figures:
         groups_away=None if away is None else sorted(set().union(*away)),
         groups_away_known_to=None if away is None else _known_to(leaders, away),
         groups_away_count=None if away is None else max(_counts(leaders, away)),
+        in_bytes_per_second=_sum(_rates(leaders, "putBytesPerSecond")),
+        out_bytes_per_second=_sum(_rates(leaders, "getBytesPerSecond")),
+        send_p50_ms=latency_quantile_ms(sends, 0.5),
+        send_p99_ms=latency_quantile_ms(sends, 0.99),
     )
 
 
@@ -187,6 +198,13 @@ def _rates(leaders: Sequence[Mapping[str, str]], name: str) -> list[float | None
         places = one.get(name, "").split(" ")
         found.append(_float(places[_LAST_MINUTE]) if len(places) > _LAST_MINUTE else None)
     return found
+
+
+def _send_times(leaders: Sequence[Mapping[str, str]]) -> dict[float, int]:
+    """How long the last minute's sends took, over all leaders; nothing where one leader does not report it."""
+    reported = [latency_from_json(one.get("sendLatency")) for one in leaders]
+    known = [counts for counts in reported if counts is not None]
+    return latency_sum(known) if len(known) == len(reported) else {}
 
 
 def _whole(leaders: Sequence[Mapping[str, str]], name: str) -> list[int | None]:

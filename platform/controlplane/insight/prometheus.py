@@ -35,6 +35,9 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "highwater_cluster_daemons_down": ("Those of them that do not answer, at the last look.", ()),
     "highwater_cluster_in_messages_per_second": ("Messages sent to the cluster, over the last minute.", ()),
     "highwater_cluster_out_messages_per_second": ("Messages taken from the cluster, over the last minute.", ()),
+    "highwater_cluster_in_bytes_per_second": ("Bytes of the messages sent, over the last minute.", ()),
+    "highwater_cluster_out_bytes_per_second": ("Bytes of the messages taken, over the last minute.", ()),
+    "highwater_cluster_send_seconds": ("What this share of the last minute's sends took at most.", ("quantile",)),
     "highwater_cluster_backlog_messages": ("Messages not consumed yet, over all groups.", ()),
     "highwater_cluster_stored_bytes": ("Size of the leaders' logs.", ()),
     "highwater_cluster_disk_used_ratio": ("Used share of the fullest leader's disk, 0 to 1.", ()),
@@ -117,6 +120,8 @@ def _figures(cluster: Cluster, now: ClusterFigures) -> Iterator[_Sample]:
     of_cluster = {
         "in_messages_per_second": now.in_per_second,
         "out_messages_per_second": now.out_per_second,
+        "in_bytes_per_second": now.in_bytes_per_second,
+        "out_bytes_per_second": now.out_bytes_per_second,
         "backlog_messages": now.backlog_messages,
         "stored_bytes": now.stored_bytes,
         "disk_used_ratio": now.disk_used,
@@ -126,6 +131,9 @@ def _figures(cluster: Cluster, now: ClusterFigures) -> Iterator[_Sample]:
     }
     for name, value in of_cluster.items():
         yield f"highwater_cluster_{name}", [cluster.slug], value
+    for quantile, took_ms in (("0.5", now.send_p50_ms), ("0.99", now.send_p99_ms)):
+        took_s = None if took_ms is None else took_ms / 1000
+        yield "highwater_cluster_send_seconds", [cluster.slug, quantile], took_s
     yield "rocketmq_storage_size", [cluster.slug], now.stored_bytes
     # The figures are the whole cluster's: of one broker only where there is only one. Prometheus takes "" for no label.
     groups = [group.name for group in cluster.broker_groups.all()]

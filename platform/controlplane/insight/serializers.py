@@ -22,6 +22,19 @@ class ClusterFiguresSerializer(Shape):
         allow_null=True, help_text="what the slowest leader took to answer a small request"
     )
     replica_gap_bytes = Offset(help_text="the most that a replica lacks of its leader's log")
+    in_bytes_per_second = serializers.FloatField(
+        allow_null=True, help_text="of messages sent to it, over the last minute"
+    )
+    out_bytes_per_second = serializers.FloatField(
+        allow_null=True, help_text="of messages taken from it, over the last minute"
+    )
+    send_p50_ms = serializers.FloatField(
+        allow_null=True,
+        help_text="what half of the last minute's sends took at most, in the brokers; null, too, where nothing was sent",
+    )
+    send_p99_ms = serializers.FloatField(
+        allow_null=True, help_text="what 99 of 100 of the last minute's sends took at most, in the brokers"
+    )
 
 
 class FiguresQuerySerializer(Shape):

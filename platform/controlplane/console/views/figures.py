@@ -101,6 +101,18 @@ def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[da
         chart("figures-backlog", say("Backlog in messages"), curve(say("Backlog"), "backlog_messages")),
     ]
     where_known = [
+        chart(
+            "figures-bytes",
+            say("Bytes a second"),
+            curve(say("In"), "in_bytes_per_second"),
+            curve(say("Out"), "out_bytes_per_second"),
+        ),
+        chart(
+            "figures-sends",
+            say("Time that sends took in the brokers, in ms"),
+            curve(say("Half of them"), "send_p50_ms"),
+            curve(say("99 of 100"), "send_p99_ms"),
+        ),
         chart("figures-answer", say("Answer time of the slowest leader in ms"), curve(say("Answer"), "answer_ms")),
         chart("figures-connections", say("Connections of programs"), curve(say("Connections"), "connections")),
         chart("figures-disk", say("Fullest disk, used share"), curve(say("Used"), "disk_used")),
@@ -111,6 +123,10 @@ def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[da
 
 def _rate(value: object) -> str:
     return str(per_second(float(str(value))))
+
+
+def _byte_rate(value: object) -> str:
+    return say("%(size)s a second", size=byte_size(round(float(str(value)))))
 
 
 def _messages(value: object) -> str:
@@ -132,6 +148,10 @@ def _bytes(value: object) -> str:
 _WORDS = {
     "in_per_second": _rate,
     "out_per_second": _rate,
+    "in_bytes_per_second": _byte_rate,
+    "out_bytes_per_second": _byte_rate,
+    "send_p50_ms": _milliseconds,
+    "send_p99_ms": _milliseconds,
     "backlog_messages": _messages,
     "answer_ms": _milliseconds,
     "connections": _messages,

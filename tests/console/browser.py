@@ -77,7 +77,9 @@ def _look_at_in_chinese(page: Page, name: str) -> None:
         if context.request.get(page.url).status == 405:  # the address of a form's answer alone
             return
         chinese = context.new_page()
-        chinese.goto(page.url)
+        answer = chinese.goto(page.url)
+        assert answer is not None
+        assert answer.status < 500, f"{name}: in Chinese the page answers {answer.status}"
         screenshot(chinese, f"{name}-chinese-light")
         chinese.emulate_media(color_scheme="dark")
         screenshot(chinese, f"{name}-chinese-dark")

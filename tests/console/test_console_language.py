@@ -97,8 +97,12 @@ def _assert_translated(messages: Iterator[str]) -> None:
     chinese = _chinese()
     for message in messages:
         assert message in chinese, message
-        placeholders = [set(re.findall(r"%\(\w+\)[sd]|%%", text)) for text in (message, chinese[message])]
+        both = (message, chinese[message])
+        placeholders = [set(re.findall(r"%\(\w+\)[sd]|%%", text)) for text in both]
         assert placeholders[0] == placeholders[1], message
+        # A sentence is put together by `%`, which takes one that stands for itself for a placeholder.
+        alone = ["%" in re.sub(r"%\(\w+\)[sd]|%%", "", text) for text in both]
+        assert alone[0] or not alone[1], message
 
 
 class _Visible(HTMLParser):

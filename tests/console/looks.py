@@ -48,6 +48,7 @@ LOOKED_AT = {
     "cluster-mode": "modes choose",
     "cluster-configuration": "configuration",
     "cluster-rolling": "restart",
+    "cluster-authority": "certificate authority",
     "credential-list": "credentials",
     "credential-rotate": "credential rotate",
     "credential-delete": "credential delete",

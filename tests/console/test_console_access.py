@@ -181,6 +181,7 @@ def addresses(world: World) -> list[str]:
             "clusters/orders/settings/configuration/",
             "clusters/orders/settings/configuration/apply/",
             "clusters/orders/settings/restart/",
+            "clusters/orders/settings/certificate-authority/",
             "clusters/orders/settings/grow/",
             "clusters/orders/credentials/",
             f"clusters/orders/credentials/{access_key}/reveal/",

@@ -270,6 +270,12 @@ FORMS = [
         {"reason": "the weekend"},
     ),
     Typed(
+        "authority.html curl-renew-ca",
+        "clusters/orders/settings/certificate-authority/",
+        {"step": "trust_next", "overlap_days": "14"},
+        {"step": "trust_next", "overlap_days": 14},
+    ),
+    Typed(
         "service_accounts.html curl-service-account",
         "service-accounts/",
         {"name": "ci", "role": "viewer"},

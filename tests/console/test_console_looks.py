@@ -31,6 +31,7 @@ from controlplane.failover.diverged.cuts import CutMessage, CutPage, SavedCut, S
 from controlplane.failover.rolling.plan import PlannedRestart
 from controlplane.failover.rolling.services import RollingPlan
 from controlplane.insight.whereabouts import Holding, ReplicaHolding, Whereabouts
+from controlplane.provisioning.certificate_files import authority_ensure
 from controlplane.provisioning.hosts import hosts_sample, placements
 from controlplane.provisioning.models import HostSample
 from controlplane.provisioning.versions import DaemonVersion
@@ -93,6 +94,7 @@ PAGES = (
     ("usage records", "/t/acme/usage/records/"),
     ("group reset", "/t/acme/clusters/orders/lag/billing/reset/"),
     ("restart", "/t/acme/clusters/orders/settings/restart/"),
+    ("certificate authority", "/t/acme/clusters/orders/settings/certificate-authority/"),
     ("tokens", "/t/acme/tokens/"),
     ("service accounts", "/t/acme/service-accounts/"),
     ("masking", "/t/acme/masking/"),
@@ -104,6 +106,7 @@ PAGES = (
 
 
 def test_the_pages_of_a_tenant_look_right(page: Page, live_server: LiveServer, world: World, log_in: LogIn) -> None:
+    authority_ensure(world.cluster, datetime.now(UTC))
     make_schema(make_topic(world.cluster, "payments"))
     make_topic(world.cluster, "a-topic-with-a-rather-long-name-that-somebody-liked_2026", TopicState.FAILED)
     make_cluster(world.tenant, "staging", ClusterState.PROVISIONING)

@@ -127,6 +127,7 @@ ROWS = [
     Row(f"{ONE}restore/", "POST", 409, 403),  # it is not deleted
     Row(f"{ONE}purge/", "POST", 409, 403, body={"confirm": "orders"}),
     Row(f"{ONE}grow/", "POST", 400, 403),  # it has one master
+    Row(f"{ONE}certificate-authority/renew/", "POST", 409, 403, body={"step": "trust_next"}),  # it has no TLS
     Row(f"{ONE}configuration/", "GET", 200, 200),
     Row(f"{ONE}configuration/", "PATCH", 200, 403, body={"values": {"fileReservedTime": 96}}),
     Row(f"{ONE}configuration/apply/", "POST", 200, 403),

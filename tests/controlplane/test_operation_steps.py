@@ -97,6 +97,7 @@ NOT_YIELDING = {
     ): "rows and disks go: a promotion could choose a replica that is half gone",
     (OperationType.CLUSTER_MODE, "mode_note"): _ENDS,
     (OperationType.CLUSTER_MODE, "render_configuration_again"): _ENDS,
+    **{(OperationType.CLUSTER_CA, step): _ENDS for step in ("ca_make", "ca_sign", "ca_drop")},
     **{
         (kind, step): reason
         for kind in (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)

@@ -231,7 +231,7 @@ def _certificates(clusters: dict[uuid.UUID, Cluster], now: datetime) -> Iterator
         if cluster.tls_renew_at is not None:
             late = now - cluster.tls_renew_at
             yield Fact(Key(cluster.pk, "certificate_old", ""), late / timedelta(days=1))
-        changes_at = next_signs_at(cluster.tls_ca) if cluster.tls_ca else None
+        changes_at = next_signs_at(cluster.tls_ca, cluster.tls_ca_step_at) if cluster.tls_ca else None
         if changes_at is not None:
             yield Fact(Key(cluster.pk, "ca_changes", ""), (changes_at - now) / timedelta(days=1))
 

@@ -5,13 +5,13 @@ cluster only, so that a client that trusts it trusts that cluster's daemons and 
 
 An authority is succeeded by another one before it ends. What clients trust is a text of one certificate or two, of which
 the first signs: `A`; then `A B`, so that B is known everywhere before it signs; then `B A`; and `B`, when no daemon has
-shown what A signed for a month.
+shown what A signed for a month. Each step is an operation of its own (`provisioning/authority.py`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
+from enum import StrEnum
 from ipaddress import ip_address
 
 from cryptography import x509
@@ -28,6 +28,8 @@ RENEW_BEFORE = timedelta(days=30)
 NEXT_TRUSTED_BEFORE = timedelta(days=365)
 NEXT_SIGNS_BEFORE = timedelta(days=180)
 FORMER_DROPPED_BEFORE = timedelta(days=150)
+# What is left of that where a person began the succession.
+FORMER_KEPT = NEXT_SIGNS_BEFORE - FORMER_DROPPED_BEFORE
 # Clocks of clients may be late.
 _BACKDATED = timedelta(hours=1)
 
@@ -40,22 +42,27 @@ class SignedKey:
     key_pem: str = field(repr=False)
 
 
-class Succession(Enum):
-    """What is to be done next about an authority's end."""
+class Succession(StrEnum):
+    """What is to be done next about an authority: make another one and trust both, let that one sign, trust it alone."""
 
-    TRUST_NEXT = "make another one, and trust both"
-    SIGN_BY_NEXT = "let the other one sign"
-    DROP_FORMER = "trust the former one no more"
+    TRUST_NEXT = "trust_next"
+    SIGN_BY_NEXT = "sign_by_next"
+    DROP_FORMER = "drop_former"
 
 
-def succession(trusted_pem: str) -> tuple[Succession, datetime]:
-    """Return what is to be done next, and when, where `trusted_pem` is what clients trust."""
+def succession(trusted_pem: str, appointed: datetime | None = None) -> tuple[Succession, datetime]:
+    """Return what is to be done next, and when, where `trusted_pem` is what clients trust.
+
+    `appointed` is when, where that is sooner than the authority's end demands.
+    """
     signing, *others = x509.load_pem_x509_certificates(trusted_pem.encode())
     if not others:
-        return Succession.TRUST_NEXT, signing.not_valid_after_utc - NEXT_TRUSTED_BEFORE
-    if signing.not_valid_after_utc <= others[0].not_valid_after_utc:
-        return Succession.SIGN_BY_NEXT, signing.not_valid_after_utc - NEXT_SIGNS_BEFORE
-    return Succession.DROP_FORMER, others[0].not_valid_after_utc - FORMER_DROPPED_BEFORE
+        step, due_at = Succession.TRUST_NEXT, signing.not_valid_after_utc - NEXT_TRUSTED_BEFORE
+    elif signing.not_valid_after_utc <= others[0].not_valid_after_utc:
+        step, due_at = Succession.SIGN_BY_NEXT, signing.not_valid_after_utc - NEXT_SIGNS_BEFORE
+    else:
+        step, due_at = Succession.DROP_FORMER, others[0].not_valid_after_utc - FORMER_DROPPED_BEFORE
+    return step, due_at if appointed is None else min(due_at, appointed)
 
 
 def authorities(trusted_pem: str) -> list[str]:
@@ -68,9 +75,9 @@ def authority_ends_at(trusted_pem: str) -> datetime:
     return x509.load_pem_x509_certificate(trusted_pem.encode()).not_valid_after_utc
 
 
-def next_signs_at(trusted_pem: str) -> datetime | None:
+def next_signs_at(trusted_pem: str, appointed: datetime | None = None) -> datetime | None:
     """Return when the next authority begins to sign, by when each client needs a text that has it; None: none is coming."""
-    step, due_at = succession(trusted_pem)
+    step, due_at = succession(trusted_pem, appointed)
     return due_at if step is Succession.SIGN_BY_NEXT else None
 
 
@@ -78,7 +85,7 @@ def authority_make(name: str, now: datetime) -> SignedKey:
     """Return a new certificate authority that signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     # Two of a cluster's are told apart by their names: clients look for a certificate's issuer by it.
-    subject = _name(f"{name} CA {now:%Y-%m-%d}")
+    subject = _name(f"{name} CA {now:%Y-%m-%d %H:%M:%S}")
     certificate = (
         _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -87,6 +94,11 @@ def authority_make(name: str, now: datetime) -> SignedKey:
         .sign(key, hashes.SHA256())
     )
     return SignedKey(_cert_pem(certificate), _key_pem(key))
+
+
+def successor_make(trusted_pem: str, name: str, now: datetime) -> SignedKey:
+    """Return an authority that outlives the one that signs: by its end the two are told apart."""
+    return authority_make(name, max(now, authority_ends_at(trusted_pem) - AUTHORITY_LIFETIME + timedelta(seconds=1)))
 
 
 def certificate_issue(authority: SignedKey, name: str, hosts: Sequence[str], now: datetime) -> SignedKey:

@@ -95,6 +95,10 @@ class Cluster(BaseModel):
     )
     tls_ca_key_encrypted = models.BinaryField(null=True)
     tls_next_key_encrypted = models.BinaryField(null=True, help_text="of the CA that will sign, while there is one")
+    tls_ca_step_at = models.DateTimeField(
+        null=True,
+        help_text="when the next step of the CA's succession is due, where that is sooner than its end demands",
+    )
     tls_renew_at = models.DateTimeField(null=True, help_text="when the daemons get fresh certificates")
     labels = models.JSONField(
         default=dict, db_default=Value({}, models.JSONField()), help_text="key -> value, as the tenant names them"
@@ -338,6 +342,7 @@ class OperationType(models.TextChoices):
     CLUSTER_MODE = "cluster.mode"
     CLUSTER_RESTART = "cluster.restart"
     CLUSTER_UPGRADE = "cluster.upgrade"
+    CLUSTER_CA = "cluster.ca"
     GROUP_PROMOTE = "group.promote"
     GROUP_SWITCHOVER = "group.switchover"
     GROUP_DRILL = "group.drill"

@@ -53,6 +53,7 @@ _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_MODE: ("mode_catch_up", "mode_update_masters", "mode_pass", "mode_change"),
     OperationType.CLUSTER_RESTART: ("roll_name_servers", "roll_followers", "roll_verify"),
     OperationType.CLUSTER_UPGRADE: ("roll_name_servers", "roll_followers", "roll_verify"),
+    OperationType.CLUSTER_CA: ("ca_refresh", "ca_look", "ca_write", "ca_verify"),
 }
 # They are made of parts that stand alone, and can end between two of them.
 CANCELLABLE = (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)

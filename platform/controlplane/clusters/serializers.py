@@ -6,7 +6,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from controlplane.clusters.certificates import authority_ends_at, next_signs_at
+from controlplane.clusters.certificates import Succession, authority_ends_at, next_signs_at, succession
 from controlplane.clusters.credential_services import EXCEPTIONS_MAX, OVERLAP_HOURS_MAX
 from controlplane.clusters.labels import KEY_PATTERN, LABELS_MAX, TEXT_CHARACTERS_MAX, VALUE_PATTERN
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
@@ -133,6 +133,10 @@ class ClusterSerializer(Shape):
     tls_ca_changes_at = serializers.SerializerMethodField(
         help_text="from when on the next CA signs: `tls_ca` has both, and programs need it by then; null: none is coming"
     )
+    tls_ca_next_step = serializers.SerializerMethodField(
+        help_text="of the CA's renewal: what is taken next, and may be taken now by `certificate-authority/renew/`"
+    )
+    tls_ca_next_step_at = serializers.SerializerMethodField(help_text="when that step is taken by itself")
     name_servers = NameServerSerializer(many=True, source="name_servers.all")
     broker_groups = BrokerGroupSerializer(many=True, source="broker_groups.all")
     created_at = serializers.DateTimeField()
@@ -151,7 +155,19 @@ class ClusterSerializer(Shape):
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_tls_ca_changes_at(self, cluster: Cluster) -> datetime | None:
         """Return when the next CA begins to sign; None when none is coming."""
-        return next_signs_at(cluster.tls_ca) if cluster.tls_ca else None
+        return next_signs_at(cluster.tls_ca, cluster.tls_ca_step_at) if cluster.tls_ca else None
+
+    @extend_schema_field(
+        serializers.ChoiceField(choices=[(one.value, one.value) for one in Succession], allow_null=True)
+    )
+    def get_tls_ca_next_step(self, cluster: Cluster) -> str | None:
+        """Return the next step of the CA's renewal; None where there is none."""
+        return succession(cluster.tls_ca)[0].value if cluster.tls_ca else None
+
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_tls_ca_next_step_at(self, cluster: Cluster) -> datetime | None:
+        """Return when that step is due; None where there is none."""
+        return succession(cluster.tls_ca, cluster.tls_ca_step_at)[1] if cluster.tls_ca else None
 
     @extend_schema_field(ClusterHealthSerializer)
     def get_health(self, cluster: Cluster) -> dict[str, Any]:

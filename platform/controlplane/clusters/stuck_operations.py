@@ -41,6 +41,10 @@ _LEFT: dict[str, str] = {
     ),
     OperationType.CLUSTER_RESTART: _ROLLED,
     OperationType.CLUSTER_UPGRADE: _ROLLED,
+    OperationType.CLUSTER_CA: say(
+        "The cluster runs on. Some daemons may show a certificate of another CA than the others; clients that have the latest"
+        " ca.pem trust both. A retry goes on."
+    ),
     OperationType.GROUP_PROMOTE: say(
         "The group may be without a master: the old one may be fenced, the candidate not promoted yet. Promote again."
     ),

@@ -54,6 +54,16 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
     ),
     OperationType.CLUSTER_RESTART: _ROLLING,
     OperationType.CLUSTER_UPGRADE: _ROLLING,
+    OperationType.CLUSTER_CA: (
+        # One of the three in the middle: provisioning/authority.py.
+        StepDefinition("ca_refresh", say("Give every daemon a fresh certificate of the CA that signs")),
+        StepDefinition("ca_look", say("Check by a TLS handshake what every daemon shows and trusts"), 600),
+        StepDefinition("ca_make", say("Make the next CA")),
+        StepDefinition("ca_sign", say("Let the next CA sign")),
+        StepDefinition("ca_drop", say("Drop the former CA")),
+        StepDefinition("ca_write", say("Give every daemon its new files")),
+        StepDefinition("ca_verify", say("Check by a TLS handshake that every daemon uses them"), 600),
+    ),
     OperationType.GROUP_PROMOTE: (
         StepDefinition("failover_preflight", say("Look at every replica, and reserve the epoch"), 30),
         StepDefinition("failover_fence", say("Fence the old master"), 60),
@@ -197,6 +207,7 @@ _OPERATION_TITLES: dict[str, str] = {
     OperationType.CLUSTER_MODE: say("Changing the cluster's mode"),
     OperationType.CLUSTER_RESTART: say("Restarting the cluster"),
     OperationType.CLUSTER_UPGRADE: say("Upgrading the cluster"),
+    OperationType.CLUSTER_CA: say("Renewing the cluster's CA"),
     OperationType.GROUP_PROMOTE: say("Promoting a replica"),
     OperationType.GROUP_SWITCHOVER: say("Switching the master"),
     OperationType.GROUP_DRILL: say("Failover drill"),

@@ -183,6 +183,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "SwitchoverRequest": {"candidate": 1, "dry_run": True},
     "TransferRequest": {"target": 1, "dry_run": True},
     "ClusterPurgeRequest": {"confirm": "orders"},
+    "AuthorityRenewRequest": {"step": "trust_next", "overlap_days": 30},
     "ClusterSuspendRequest": {"reason": "Not needed before Monday."},
     "MessageConsumeRequest": {"group": "billing", "client_id": "10.0.0.7@4711"},
     "MaskingRuleCreateRequest": {"topic": "payments*", "part": "body", "pattern": "$.card.number"},

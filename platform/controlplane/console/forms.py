@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 from django.utils.translation import gettext_lazy
 
+from controlplane.clusters.certificates import Succession
 from controlplane.clusters.labels import labels_parse
 from controlplane.clusters.lifecycle import REASON_CHARACTERS_MAX
 from controlplane.clusters.limits import LIMIT_MAX, LimitSetting
@@ -27,6 +28,7 @@ from controlplane.console.acts import form_values
 from controlplane.console.billing_forms import UtcMoment
 from controlplane.failover.drill.windows import FARTHEST, LONGEST, SHORTEST
 from controlplane.failover.models import DrillFault
+from controlplane.provisioning.authority import OVERLAP_DAYS, OVERLAP_DAYS_MAX
 from controlplane.tenants.models import Role
 from controlplane.tenants.rules import Scope
 from controlplane.tenants.token_services import DEFAULT_LIFE_DAYS
@@ -486,6 +488,30 @@ class TypedNameForm(forms.Form):
                 in_words(say("This is not %(expected)s. Nothing was deleted.", expected=self.expected))
             )
         return typed
+
+
+class AuthorityRenewForm(forms.Form):
+    """The next step of the renewal of a cluster's CA; `step` is the one that the page showed."""
+
+    step = forms.ChoiceField(choices=[(one.value, one.value) for one in Succession], widget=forms.HiddenInput)
+    overlap_days = forms.IntegerField(
+        label=say("Days until the next CA signs"),
+        min_value=1,
+        max_value=OVERLAP_DAYS_MAX,
+        initial=OVERLAP_DAYS,
+        help_text=say("So long, programs have time to get the file ca.pem with both certificates."),
+    )
+    confirm = forms.CharField(widget=forms.TextInput(attrs=CODE_INPUT))
+
+    def __init__(self, *args: object, step: Succession, expected: str, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed through as they came
+        self.fields["step"].initial = step.value
+        self.fields["confirm"].label = say("Type %(expected)s to confirm", expected=expected)
+        self.fields["confirm"].widget.attrs["data-must-equal"] = expected
+        if step is not Succession.TRUST_NEXT:
+            del self.fields["overlap_days"]
+        if step is not Succession.SIGN_BY_NEXT:
+            del self.fields["confirm"]
 
 
 class ConfirmForm(forms.Form):

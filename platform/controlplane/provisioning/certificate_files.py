@@ -4,12 +4,13 @@ Daemons read their files again by themselves, so that no one restarts. A certifi
 daemon's folder: a daemon that needs one again gets a fresh one.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import connection, transaction
 
 from controlplane.clusters.certificates import (
+    FORMER_KEPT,
     SignedKey,
     Succession,
     authorities,
@@ -17,10 +18,12 @@ from controlplane.clusters.certificates import (
     certificate_issue,
     renews_at,
     succession,
+    successor_make,
 )
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.secrets import secret_decrypt, secret_encrypt
 from controlplane.common.logging import get_logger
+from controlplane.provisioning.authority import authorities_go_on
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.processes import CA_FILE, CERT_FILE, KEY_FILE, cluster_daemons
 
@@ -37,35 +40,37 @@ def authority_ensure(cluster: Cluster, now: datetime) -> None:
         cluster.refresh_from_db()
 
 
-def authority_succeed(cluster: Cluster, now: datetime) -> bool:
-    """Take the next step of the authority's succession if its time has come; returns whether it had. Two workers take one.
+def authority_step(cluster: Cluster, step: Succession, overlap: timedelta | None, now: datetime) -> None:
+    """Take this step of the authority's succession, unless it is taken already. Two workers take it once. The row is read again;
+    the daemons learn of it by `certificates_write`.
 
-    The row is read again; the daemons learn of it by `certificates_write`.
+    `overlap` is how long both are trusted before the next one signs; None: until the present one's end demands it.
     """
-    if not cluster.tls_ca or cluster.tls_ca_key_encrypted is None:
-        return False
-    step, due_at = succession(cluster.tls_ca)
-    if now < due_at:
-        return False
+    if cluster.tls_ca_key_encrypted is None or succession(cluster.tls_ca)[0] is not step:
+        return
     known = authorities(cluster.tls_ca)
     changes: dict[str, object]
     if step is Succession.TRUST_NEXT:
-        made = authority_make(cluster.slug, now)
-        changes = {"tls_ca": known[0] + made.cert_pem, "tls_next_key_encrypted": secret_encrypt(made.key_pem)}
+        made = successor_make(cluster.tls_ca, cluster.slug, now)
+        changes = {
+            "tls_ca": known[0] + made.cert_pem,
+            "tls_next_key_encrypted": secret_encrypt(made.key_pem),
+            "tls_ca_step_at": None if overlap is None else now + overlap,
+        }
     elif step is Succession.SIGN_BY_NEXT:
         changes = {
             "tls_ca": known[1] + known[0],
             "tls_ca_key_encrypted": cluster.tls_next_key_encrypted,
             "tls_next_key_encrypted": None,
+            "tls_ca_step_at": now + FORMER_KEPT,
         }
     else:
-        changes = {"tls_ca": known[0]}
+        changes = {"tls_ca": known[0], "tls_ca_step_at": None}
     # Due until the files are written, so that a failure there is made up for.
     mine = Cluster.objects.filter(pk=cluster.pk, tls_ca=cluster.tls_ca)
     mine.update(**changes, tls_renew_at=now, updated_at=now)
     cluster.refresh_from_db()
     _log.info("the authority's succession goes on", cluster=str(cluster), step=step.value)
-    return True
 
 
 def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
@@ -93,24 +98,25 @@ def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
                     f"{folder}/{CA_FILE}": cluster.tls_ca,
                 },
             )
-            renew_at = min(renews_at(issued.cert_pem), succession(cluster.tls_ca)[1])
+            renew_at = min(renews_at(issued.cert_pem), succession(cluster.tls_ca, cluster.tls_ca_step_at)[1])
         Cluster.objects.filter(pk=cluster.pk).update(tls_renew_at=renew_at)
 
 
 def certificates_renew(driver: Driver, now: datetime) -> int:
-    """Renew certificates, and authorities, of every running cluster whose time has come; returns how many clusters got theirs."""
+    """Renew certificates of every running cluster whose time has come, and have its authority succeeded; returns how many clusters
+    got their certificates.
+    """
     due = Cluster.objects.filter(state=ClusterState.RUNNING, tls_renew_at__lte=now)
     # In any order: one that takes this task's time in vain does not keep the same ones waiting each hour.
-    return sum(_renew(cluster, driver, now) for cluster in due.order_by("?"))
+    renewed = sum(_renew(cluster, driver, now) for cluster in due.order_by("?"))
+    authorities_go_on(now)
+    return renewed
 
 
 def _renew(cluster: Cluster, driver: Driver, now: datetime) -> bool:
     """Return whether the cluster got its certificates. One that doesn't leaves the others theirs."""
     try:
-        # First what holds: a step is taken only when every daemon has the files of the one before.
         certificates_write(cluster, driver, now)
-        if authority_succeed(cluster, now):
-            certificates_write(cluster, driver, now)
     except SoftTimeLimitExceeded:
         raise
     except Exception:

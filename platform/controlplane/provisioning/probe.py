@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from controlplane.clusters.remarks import error_words
+from controlplane.common.sentences import say
 from highwater import Admin, Credentials
 from highwater.errors import HighwaterError, PermissionDeniedError
 
@@ -28,6 +29,24 @@ def port_answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def handshake_problem(host: str, port: int, contexts: Collection[ssl.SSLContext]) -> str:
+    """Shake hands once with each context; return an empty text when the daemon takes all, else why it did not."""
+    for context in contexts:
+        try:
+            with (
+                socket.create_connection((host, port), timeout=_TIMEOUT_MS / 1000) as plain,
+                context.wrap_socket(plain),
+            ):
+                pass
+        except ssl.SSLCertVerificationError as error:
+            return say("its certificate is of another CA (%(error)s).", error=error.verify_message)
+        except ssl.SSLError as error:
+            return say("it does not take a certificate of the CA (%(error)s).", error=error.reason or str(error))
+        except OSError as error:
+            return say("it does not answer (%(error)s).", error=error.strerror or str(error))
+    return ""
 
 
 def registrations(

@@ -443,14 +443,16 @@ def daemons_await(context: StepContext, daemons: list[Daemon]) -> None:
             raise StepNotReady(
                 say(
                     "%(daemon)s is %(state)s: %(description)s",
-                    daemon=_noun(daemon),
+                    daemon=daemon_noun(daemon),
                     state=status.state,
                     description=status.description,
                 ).strip(" :")
             )
         if daemon.row.port is None or not probe.port_answers(daemon.row.host, daemon.row.port):
             raise StepNotReady(
-                say("%(daemon)s does not listen on port %(port)s yet.", daemon=_noun(daemon), port=daemon.row.port)
+                say(
+                    "%(daemon)s does not listen on port %(port)s yet.", daemon=daemon_noun(daemon), port=daemon.row.port
+                )
             )
 
 
@@ -468,7 +470,7 @@ def _fail_if_crashing(context: StepContext, daemons: list[Daemon]) -> None:
             raise StepFailed(
                 say(
                     "%(daemon)s does not start. %(driver)s",
-                    daemon=_noun(daemon),
+                    daemon=daemon_noun(daemon),
                     driver=last_words(context.driver, context.cluster, daemon, status),
                 ),
                 hint=say("Retry the operation; if it fails again, the log lines say what to change."),
@@ -484,7 +486,8 @@ def last_words(driver: Driver, cluster: Cluster, daemon: Daemon, status: Process
     return say_all(ended, say("Its last words: %(lines)s", lines="\n".join(lines)[-800:]))
 
 
-def _noun(daemon: Daemon) -> str:
+def daemon_noun(daemon: Daemon) -> str:
+    """Return what a sentence calls the daemon."""
     return (
         say("Name server %(position)s", position=daemon.row.position + 1)
         if isinstance(daemon.row, NameServer)

@@ -340,6 +340,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "NewMessageType": "controlplane.topics.services.MESSAGE_TYPES",
         "Health": "controlplane.clusters.models.Health",
         "InvoiceState": "controlplane.billing.models.InvoiceState",
+        "CaStep": ["trust_next", "sign_by_next", "drop_former"],
         "InvitationState": ["pending", "expired"],
         "LiveState": ["live", "not_running", "unreachable", "skipped"],
         "JobRunState": "controlplane.insight.models.JobRunState",

@@ -63,6 +63,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "cluster.resume": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.grow": Requirement(Role.OPERATOR, Scope.MANAGE),
     "cluster.restart": Requirement(Role.OPERATOR, Scope.MANAGE),
+    "cluster.renew_ca": Requirement(Role.OPERATOR, Scope.MANAGE),
     "group.promote": Requirement(Role.OPERATOR, Scope.MANAGE),
     "failover.view": Requirement(Role.VIEWER, Scope.READ),
     "diverged.manage": Requirement(Role.OPERATOR, Scope.MANAGE),

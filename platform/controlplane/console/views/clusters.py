@@ -51,6 +51,7 @@ _SHOWN_WHILE_RUNNING = (
     OperationType.CLUSTER_MODE,
     OperationType.CLUSTER_RESTART,
     OperationType.CLUSTER_UPGRADE,
+    OperationType.CLUSTER_CA,
 )
 
 

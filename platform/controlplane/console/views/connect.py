@@ -62,7 +62,7 @@ def _context(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> d
         **cluster_context(request, cluster),
         "seen_again_at": reverse("console:cluster-connect", args=[cluster.tenant.slug, cluster.slug]),
         "tls_ca_ends_at": authority_ends_at(cluster.tls_ca) if cluster.tls_ca else None,
-        "tls_ca_changes_at": next_signs_at(cluster.tls_ca) if cluster.tls_ca else None,
+        "tls_ca_changes_at": next_signs_at(cluster.tls_ca, cluster.tls_ca_step_at) if cluster.tls_ca else None,
         "credential": credential,
         "secret_key": secret_key,
         "can_reveal": actor_can(request.user, "credential.reveal", cluster.tenant),

@@ -119,7 +119,7 @@ class MembershipListApi(TenantApi):
 class MembershipDetailApi(TenantApi):
     """One member. Members may remove themselves, so that DELETE is decided by the service."""
 
-    permissions: ClassVar = {"GET": "member.view", "PATCH": "member.manage", "DELETE": "member.view"}
+    permissions: ClassVar = {"GET": "member.view", "PATCH": "member.manage", "DELETE": "tenant.view"}
     problems: ClassVar = {"PATCH": (409, 503), "DELETE": (409, 503)}
 
     @extend_schema(operation_id="member_get", responses=MembershipSerializer)

@@ -322,6 +322,8 @@ STEP_BUGS = (
     PlantedBug("offsets are taken back to zero", "single", "sync", _offsets_taken_back_to_zero),
     PlantedBug("an offset is answered one too far", "single", "sync", _offset_one_too_far),
     PlantedBug("name servers list no slaves", "async", "sync", _slaves_are_not_listed, promotions=False),
+    # Rare: a leader asks every replica that is listed before it leads, and each learns of it by that; a control plane says it, too.
+    PlantedBug("name servers do not list the master", "async", "sync", _master_is_not_listed),
     PlantedBug("name servers name a slave as the master", "async", "sync", _slave_is_named_as_the_master),
     PlantedBug(
         "a restarted leader does not wait for silent replicas", "async", "sync", _leads_without_silent_replicas, 3
@@ -343,9 +345,4 @@ STEP_BUGS = (
     PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts, 3),
     PlantedBug("every disk counts", "sync", "sync", _every_disk_counts, 3),
     PlantedBug("a new leader does not inherit the in-sync set", "sync", "sync", _in_sync_set_not_inherited),
-)
-
-STEP_SURVIVORS = (
-    # A leader asks every replica that is listed before it leads, and each learns of it by that; a control plane names it as well.
-    PlantedBug("name servers do not list the master", "async", "sync", _master_is_not_listed),
 )

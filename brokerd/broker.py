@@ -152,7 +152,7 @@ class Broker:
         )
         self._looks_at_damage = False
         self.diverged = DivergedMessages(disk, config.store_path_root_dir)
-        self.store_gate = StoreGate()
+        self.store_gate = StoreGate(lambda: store.wants_reopening)
         self.acknowledgements = PendingAcknowledgements(
             self.stats.send_latency, timeout_s=config.sync_flush_timeout_ms / 1000
         )

@@ -174,7 +174,7 @@ class Dispatcher:
                     return
                 peer.proven, peer.access_key = True, access_key
             if broker.store_gate.closed and code not in _SERVED_WHILE_REOPENING:
-                remark = "the broker is truncating its log to its master's; try again in a moment"
+                remark = "the broker opens its log again, after it was put right or truncated; try again in a moment"
                 self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))
                 return
             if code in _PULL_CODES:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
 
 
 class StoreGate:
-    """Flushes and deletions share the store; reopening it after a truncation waits for them and keeps them out."""
+    """Flushes and deletions share the store; reopening it after a truncation waits for them and keeps them out.
 
-    def __init__(self) -> None:
+    `is_away` says that reopening failed: nothing is there to be read before it is tried again.
+    """
+
+    def __init__(self, is_away: Callable[[], bool] = lambda: False) -> None:
+        self._is_away = is_away
         self._users = 0
         self._idle = trio.Event()
         self._opened: trio.Event | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether one task is alone with the store: nothing of it may be read or written by others."""
-        return self._opened is not None
+        """Whether one task is alone with the store, or it could not be opened again: nothing of it may be read or written."""
+        return self._opened is not None or self._is_away()
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:

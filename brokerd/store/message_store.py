@@ -579,19 +579,22 @@ class MessageStore:
 
     @property
     def wants_reopening(self) -> bool:
-        """Whether it was closed to be opened again, and there was no descriptor: reopen() goes on. Its end may be another one."""
+        """Whether it was closed to be opened again, and that failed: reopen() goes on. Its end may be another one, and meanwhile
+        nothing of it may be read.
+        """
         return self._reopen_with is not None and self._lock_fd < 0
 
     def reopen(self) -> RecoveryReport:
-        """Open it again where `wants_reopening`. Raises what open() raises, and DiskFullError while there is no descriptor."""
+        """Open it again where `wants_reopening`. Raises what open() raises; DiskFullError for want of room or descriptors."""
         if self._reopen_with is None:
             raise ValueError("the store was not closed to be opened again")
         (confirm_offset,) = self._reopen_with
         try:
             report = self.open()
         except OSError as error:
-            if error.errno in NO_DESCRIPTOR:
-                raise DiskFullError(f"no descriptor to open {self._config.root_dir} again: {error.strerror}") from error
+            self.confirm_offset = 0  # that of before is in `_reopen_with`
+            if error.errno in NO_ROOM:
+                raise DiskFullError(f"opening {self._config.root_dir} again failed: {error.strerror}") from error
             raise
         self._reopen_with = None
         self.confirm_offset = None if confirm_offset is None else min(confirm_offset, report.end_offset)

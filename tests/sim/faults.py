@@ -304,7 +304,10 @@ class Faults:
         """Unless another disk lacks the record. A spoiled last record looks as a torn one does."""
         assert machine.process is not None, "just checked"
         store = machine.process.store
-        if copy.end_offset >= store.end_offset or not all(one.has_synced(copy) for one in self._world.machines):
+        others = [one for one in self._world.machines if one is not machine]
+        if copy.end_offset >= store.end_offset or not (
+            machine.has_synced(copy) and all(_keeps(one, copy) for one in others)
+        ):
             return False
         if copy.end_offset > store._reader.trusted_from_now:  # it is in memory: it must be read from the disk again
             machine.kill()
@@ -570,3 +573,11 @@ class Faults:
             control.start(control.mistaken_promotion(name))
         else:
             control.start(control.mistaken_demotion(name))
+
+
+def _keeps(machine: Machine, copy: Copy) -> bool:
+    """Whether a machine has the record whatever happens to its memory: its process knows that the log is durable up to there. A
+    record may be on a disk, and lost by the next recovery for want of one before it.
+    """
+    process = machine.process
+    return process is not None and process.store.durable_offset >= copy.end_offset and machine.has_synced(copy)

@@ -22,19 +22,21 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
+from controlplane.alerts.services import rule_set
 from controlplane.billing.models import Price
 from controlplane.clusters.configuration import configuration_get
-from controlplane.clusters.models import Cluster, OperationState, OperationType
+from controlplane.clusters.models import Cluster, ClusterState, OperationState, OperationType
 from controlplane.clusters.operations import operation_start
+from controlplane.consumers.models import ReplayState
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics.models import Topic
 from highwater import _cli_api
 from tests.console.browser import LogIn
 from tests.console.test_console_access import addresses
-from tests.console.world import World, make_topic
+from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan
-from tests.controlplane.world import SYSTEM
+from tests.controlplane.world import SYSTEM, dead_letter_replay
 
 ROOT = Path(__file__).parents[2]
 
@@ -442,6 +444,39 @@ def test_the_curl_line_that_ends_an_operation_has_the_reason(world: World) -> No
     assert body_of(answer.json()["curl"]) == typed
     operation.refresh_from_db()
     assert operation.state == OperationState.IN_PROGRESS
+
+
+def line_to(page: str, end: str) -> str:
+    """The one curl line of a page whose address ends so."""
+    (found,) = [line for line in commands(page) if line.rstrip("'").endswith(end)]
+    return found
+
+
+def test_a_failed_operation_shows_its_retry_as_code_to_who_may(world: World) -> None:
+    operation = make_operation(make_cluster(world.tenant, "staging", ClusterState.FAILED), OperationState.FAILED, 2)
+    path = world.path(f"operations/{operation.pk}/")
+    line = line_to(world.client(world.alice).get(path).content.decode(), f"{operation.path}retry/")
+    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
+    assert run(line, token).status_code == 202
+    assert "retry/" not in world.client(world.victor).get(path).content.decode()
+
+
+def test_a_rule_that_was_changed_shows_as_code_how_it_gets_its_default_back(world: World) -> None:
+    path = world.cluster_path("alerts/disk_used/")
+    client = world.client(world.alice)
+    assert "DELETE" not in client.get(path).content.decode()
+    rule_set(actor=world.alice, cluster=world.cluster, kind="disk_used", threshold=70.0)
+    (line,) = [line for line in commands(client.get(path).content.decode()) if "-X DELETE" in line]
+    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
+    assert run(line, token).json()["is_default"] is True
+
+
+def test_a_replay_that_was_cancelled_shows_as_code_how_it_goes_on(world: World) -> None:
+    replay = dead_letter_replay(world.cluster, ReplayState.CANCELLED)
+    page = world.client(world.alice).get(world.cluster_path(f"lag/billing/replays/{replay.pk}/"))
+    line = line_to(page.content.decode(), f"{replay.path}continue/")
+    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
+    assert run(line, token).status_code in ACCEPTED
 
 
 def test_the_curl_line_of_a_price_has_what_each_kind_counts(world: World) -> None:

@@ -228,7 +228,14 @@ def alert_rule(request: ConsoleRequest, tenant: Tenant, cluster: str, kind: str)
     command = act_of("PATCH", f"{found.path}alert-rules/{kind}/", form.changes())
     if wants_code(request):
         return code_answer(command)
-    context = {**cluster_context(request, found), "rule": rule, "form": form, "curl": command}
+    default_act = act_of("DELETE", f"{found.path}alert-rules/{kind}/")
+    context = {
+        **cluster_context(request, found),
+        "rule": rule,
+        "form": form,
+        "curl": command,
+        "default_act": default_act,
+    }
     return tenant_render(
         request, tenant, "console/alert_rule.html", context, section="clusters", page="alerts", status=status_of(form)
     )

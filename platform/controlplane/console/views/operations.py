@@ -154,6 +154,7 @@ def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object
         "cancelled_by": operation.metadata.get(CANCELLED_BY),
         "can_cancel": operation.type in CANCELLABLE and actor_can(request.user, "operation.cancel", operation.tenant),
         "is_deletion": operation.cluster.state == ClusterState.DELETED,
+        "retry_act": act_of("POST", f"{operation.path}retry/"),
         "can_retry": operation.type != OperationType.GROUP_DRILL
         and actor_can(request.user, "operation.retry", operation.tenant),
     }

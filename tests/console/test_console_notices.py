@@ -234,5 +234,6 @@ def test_the_address_behind_a_trusted_proxy_is_the_one_that_it_names(
     settings.ALLAUTH_TRUSTED_PROXY_COUNT = proxies
     client = Client(REMOTE_ADDR="192.0.2.1", headers={"X-Forwarded-For": "198.51.100.1, 203.0.113.7"})
     client.force_login(world.alice, backend="django.contrib.auth.backends.ModelBackend")
+    client.post("/reauthenticate/", {"password": PASSWORD})
     client.post("/sessions/end-others/")
     assert AuditEvent.objects.get(action="session.end_others").address == address

@@ -33,6 +33,11 @@ def logged_in(user: User, user_agent: str, address: str, *, stay: bool = False) 
     return client
 
 
+def confirm(client: Client) -> None:
+    """Give the password again, as the page asks for it."""
+    assert client.post("/reauthenticate/", {"password": PASSWORD}).status_code == 302
+
+
 def is_logged_in(client: Client) -> bool:
     return client.get("/tenants/").status_code == 200
 
@@ -69,6 +74,7 @@ def test_a_session_is_ended_from_another_browser_and_only_by_its_user(world: Wor
     assert is_logged_in(laptop)
     opened = desk.get(end)
     assert (opened.status_code, "only takes a form" in opened.content.decode()) == (405, True)
+    confirm(desk)
     assert desk.post(end).status_code == 302
     assert (is_logged_in(desk), is_logged_in(laptop)) == (True, False)
     event = AuditEvent.objects.get(action="session.end")
@@ -80,12 +86,27 @@ def test_a_session_is_ended_from_another_browser_and_only_by_its_user(world: Wor
 def test_all_other_sessions_end(world: World, act: str) -> None:
     desk, laptop, bob = (logged_in(user, FIREFOX, "192.0.2.1") for user in (world.alice, world.alice, world.bob))
     if act == "end all others":
+        confirm(desk)
         desk.post("/sessions/end-others/")
     else:
         new = {"oldpassword": PASSWORD, "password1": "another-long-password", "password2": "another-long-password"}
         assert desk.post("/password/change/", new).status_code == 302
     assert [is_logged_in(one) for one in (desk, laptop, bob)] == [True, False, True]
     assert desk.get("/sessions/").content.decode().count("192.0.2.1") == 1
+
+
+@pytest.mark.parametrize("act", ["end one", "end all others"])
+def test_another_session_ends_once_the_password_was_given_again(world: World, act: str) -> None:
+    desk, laptop = logged_in(world.alice, FIREFOX, "192.0.2.1"), logged_in(world.alice, CHROME, "192.0.2.2")
+    path = f"/sessions/{session_of(laptop).pk}/end/" if act == "end one" else "/sessions/end-others/"
+    asked = desk.post(path)
+    assert asked.headers["Location"].startswith("/reauthenticate/")
+    assert is_logged_in(laptop)
+    assert desk.post(asked.headers["Location"], {"password": "wrong"}).status_code != 302
+    assert is_logged_in(laptop)
+    done = desk.post(asked.headers["Location"], {"password": PASSWORD})
+    assert (done.status_code, done.headers["Location"]) == (302, "/sessions/")
+    assert (is_logged_in(desk), is_logged_in(laptop)) == (True, False)
 
 
 def test_the_present_session_ends_as_by_logging_out(world: World) -> None:

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from allauth.account.internal.flows.reauthentication import raise_if_reauthentication_required
 from allauth.usersessions.internal.flows.sessions import end_other_sessions, end_sessions
 from allauth.usersessions.models import UserSession
 from django.conf import settings
@@ -19,6 +20,8 @@ from controlplane.accounts.session_limits import SessionLife, session_life
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, console_page
 from controlplane.console.pages import never_store, tell_done
+
+_APP = "allauth.usersessions"  # that asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,12 @@ def session_list(request: ConsoleRequest) -> HttpResponse:
 @require_POST
 @console_page
 def session_end(request: ConsoleRequest, session: int) -> HttpResponse:
-    """End one session of one's own. The present one ends as by logging out."""
+    """End one session of one's own; asks for the password or factor again first. The present one ends as by logging out."""
     found = UserSession.objects.filter(user_id=request.user.pk, pk=session).first()
     if found is None:
         raise Http404(say("You have no such session. It may have ended already."))
+    if found.session_key != request.session.session_key:
+        raise_if_reauthentication_required(request, app=_APP)
     with transaction.atomic():
         _record(request, "session.end", {"browser": browser_name(found.user_agent), "address": found.ip})
         end_sessions(request, [found])
@@ -74,7 +79,8 @@ def session_end(request: ConsoleRequest, session: int) -> HttpResponse:
 @require_POST
 @console_page
 def session_end_others(request: ConsoleRequest) -> HttpResponse:
-    """End all sessions but the present one."""
+    """End all sessions but the present one; asks for the password or factor again first."""
+    raise_if_reauthentication_required(request, app=_APP)
     with transaction.atomic():
         _record(request, "session.end_others", {})
         end_other_sessions(request, request.user)

@@ -74,7 +74,7 @@ def cluster_configuration_apply(request: ConsoleRequest, tenant: Tenant, cluster
     except ApplicationError as error:
         tell_error(request, error)
     else:
-        tell_done(request, say_all(say("Every broker was told what is wanted."), _missing_words(missing)))
+        tell_done(request, say_all(say("The new configuration was sent to every broker."), _missing_words(missing)))
     return redirect("console:cluster-configuration", tenant.slug, found.slug)
 
 

@@ -421,6 +421,33 @@ def some_body(random: Random, levels: int = 4) -> bytes:
     return found
 
 
+@pytest.mark.parametrize("within", [b"\0\0", b"\x02\x01a", b"\x03\x04"])
+def test_a_field_without_a_number_is_passed_over_where_protobuf_does(within: bytes) -> None:
+    group = varint(536870911 << 3 | 3) + within + varint(536870911 << 3 | 4)
+    for body in (group, within):
+        try:
+            decoded(a_bit_of_everything(), body)
+        except DoesNotFit:
+            assert not can_be_said(body)
+        else:
+            assert can_be_said(body)
+
+
+@pytest.mark.parametrize("field", ["group", "message_in_a_group"])
+def test_a_message_in_the_form_that_its_field_has_not_is_passed_over(field: str) -> None:
+    fields = {one.name: one for one in everything()[1].DESCRIPTOR.fields}
+    group = fields["group"].number
+    message = next(one.number for one in fields.values() if one.type == FieldDescriptorProto.TYPE_MESSAGE)
+    no_message = b"\x08x/shop.M"
+    body = (
+        varint(group << 3 | 2) + varint(len(no_message)) + no_message
+        if field == "group"
+        else varint(message << 3 | 3) + b"\x0d\0\0\0\0" + varint(message << 3 | 4)
+    )
+    assert can_be_said(body)
+    assert decoded(a_bit_of_everything(), body).unknown_bytes == len(body)
+
+
 @given(st.integers(0, 2**64), st.binary(max_size=20), st.integers(0, 60))
 @settings(max_examples=200, deadline=None)
 def test_no_body_becomes_more_than_was_counted_and_none_raises_else(seed: int, noise: bytes, at: int) -> None:

@@ -41,6 +41,8 @@ class _Field:
     is_text: bool
     is_repeated: bool
     message: Descriptor | None
+    # A message between marks of its begin and end, instead of after its length. In the other form it is of no field.
+    is_group: bool
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class _Shape:
     fields: dict[int, _Field]
 
 
-_UNKNOWN = _Field(_VALUE_BYTES, False, True, None)
+_UNKNOWN = _Field(_VALUE_BYTES, False, True, None, False)
 _NO_FIELDS = _Shape(0, False, {})
 
 
@@ -69,6 +71,8 @@ class Costs:
         """Return an upper bound of what the body takes as a message and as JSON. Raises TooCostly, Malformed."""
         walk = _Walk(self, body, most_bytes)
         walk.message(kind, 0, len(body), 0)
+        if walk.holds_malformed:
+            raise Malformed
         return most_bytes - walk.left_bytes
 
     def merges(self) -> bool:
@@ -105,7 +109,8 @@ class Costs:
         if one.enum_type is not None:
             characters += self._longest_name(one.enum_type)
         is_text = one.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-        return _Field(_VALUE_BYTES + characters, is_text, one.is_repeated, one.message_type)
+        is_group = one.type == FieldDescriptor.TYPE_GROUP
+        return _Field(_VALUE_BYTES + characters, is_text, one.is_repeated, one.message_type, is_group)
 
     def _longest_name(self, enumeration: EnumDescriptor) -> int:
         found = self._enumerations.get(enumeration.full_name)
@@ -122,6 +127,7 @@ class _Walk:
         self._costs = costs
         self._body = body
         self.left_bytes = most_bytes
+        self.holds_malformed = False  # in an Any: a later one of the same field may take its place
 
     def message(self, kind: Descriptor, at: int, end: int, depth: int) -> None:
         """Count a message that lies in `at` to `end`."""
@@ -141,7 +147,8 @@ class _Walk:
             number, wire = tag >> 3, tag & 7
             if wire == _GROUP_END and number == group:
                 return at
-            if not number or tag >= 2**32:
+            # protobuf passes over a group that is of no field, and looks at no number in it.
+            if (not number and shape is not _NO_FIELDS) or tag >= 2**32:
                 raise Malformed
             one = shape.fields.get(number, _UNKNOWN)
             self._spend(one.value_bytes + indents)
@@ -150,11 +157,12 @@ class _Walk:
                     raise TooCostly
                 seen.add(number)
             if wire == _GROUP:
-                inner = _NO_FIELDS if one.message is None else self._costs.shape_of(one.message)
+                own = one.message if one.is_group else None
+                inner = _NO_FIELDS if own is None else self._costs.shape_of(own)
                 at = self._fields(inner, at, end, depth + 1, number)
                 continue
             begin, at = self._value(wire, at, end)
-            if wire != _LENGTH:
+            if wire != _LENGTH or one.is_group:
                 continue
             if one.message is not None:
                 self.message(one.message, begin, at, depth + 1)
@@ -174,7 +182,10 @@ class _Walk:
         named, value = texts.get(1), texts.get(2, (0, 0))
         kind = None if named is None else self._costs.named(self._body[slice(*named)])
         if kind is not None:
-            self.message(kind, *value, depth + 1)
+            try:
+                self.message(kind, *value, depth + 1)
+            except Malformed:
+                self.holds_malformed = True
 
     def _value(self, wire: int, at: int, end: int) -> tuple[int, int]:
         """Return where a value that is no group begins, without its length, and ends."""

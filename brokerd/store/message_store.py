@@ -591,9 +591,9 @@ class MessageStore:
         (confirm_offset,) = self._reopen_with
         try:
             report = self.open()
-        except OSError as error:
+        except Exception as error:
             self.confirm_offset = 0  # that of before is in `_reopen_with`
-            if error.errno in NO_ROOM:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise DiskFullError(f"opening {self._config.root_dir} again failed: {error.strerror}") from error
             raise
         self._reopen_with = None

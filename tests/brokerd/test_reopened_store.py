@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from brokerd.services.replica_follower import FollowerService
-from brokerd.store import DiskFullError, StoreState
+from brokerd.store import DiskFullError, FlushFailedError, StoreState
 from mqwire.codes import RequestCode, ResponseCode
 from tests.brokerd.broker_under_test import MakeBroker
 from tests.brokerd.replicated_broker import pair, replicate
@@ -44,8 +44,15 @@ def test_the_next_round_opens_it_again(make_broker: MakeBroker, monkeypatch: pyt
     assert following.halted is None
 
 
-def test_a_full_disk_while_it_is_opened_again_after_a_repair_shows_no_one_what_is_not_confirmed(
-    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), DiskFullError),
+        (FlushFailedError("syncing failed"), FlushFailedError),
+    ],
+)
+def test_a_log_that_cannot_be_opened_again_after_a_repair_shows_no_one_what_is_not_confirmed(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, failure: Exception, raised: type[Exception]
 ) -> None:
     leader, follower = pair(make_broker)
     leader.create_topic("orders")
@@ -62,10 +69,10 @@ def test_a_full_disk_while_it_is_opened_again_after_a_repair_shows_no_one_what_i
     opened = type(follower.store).open
 
     def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise failure
 
     monkeypatch.setattr(type(follower.store), "open", fail)
-    with pytest.raises(DiskFullError):
+    with pytest.raises(raised):
         repair(leader, follower)
     assert follower.store.wants_reopening
     answer = follower.ask(RequestCode.PULL_MESSAGE, ext_fields=pull_fields(4))

@@ -54,6 +54,11 @@ def commands(page: str) -> list[str]:
     return [text for text in codes if text.startswith("curl ")]
 
 
+def owners_token(world: World) -> str:
+    """What a shell has in $HIGHWATER_TOKEN."""
+    return api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
+
+
 def run(command: str, token: str) -> Any:
     """Send to the API what a shell would have curl send."""
     words = shlex.split(command.replace("\\\n", " "))
@@ -85,7 +90,7 @@ def body_of(command: str) -> Any:
 
 
 def test_every_curl_line_of_every_page_is_a_request_that_the_api_takes(world: World) -> None:
-    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
+    token = owners_token(world)
     client = world.client(world.alice)
     found = set()
     for address in addresses(world):
@@ -456,7 +461,7 @@ def test_a_failed_operation_shows_its_retry_as_code_to_who_may(world: World) -> 
     operation = make_operation(make_cluster(world.tenant, "staging", ClusterState.FAILED), OperationState.FAILED, 2)
     path = world.path(f"operations/{operation.pk}/")
     line = line_to(world.client(world.alice).get(path).content.decode(), f"{operation.path}retry/")
-    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
+    token = owners_token(world)
     assert run(line, token).status_code == 202
     assert "retry/" not in world.client(world.victor).get(path).content.decode()
 
@@ -467,7 +472,7 @@ def test_a_rule_that_was_changed_shows_as_code_how_it_gets_its_default_back(worl
     assert "DELETE" not in client.get(path).content.decode()
     rule_set(actor=world.alice, cluster=world.cluster, kind="disk_used", threshold=70.0)
     (line,) = [line for line in commands(client.get(path).content.decode()) if "-X DELETE" in line]
-    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
+    token = owners_token(world)
     assert run(line, token).json()["is_default"] is True
 
 
@@ -475,7 +480,7 @@ def test_a_replay_that_was_cancelled_shows_as_code_how_it_goes_on(world: World) 
     replay = dead_letter_replay(world.cluster, ReplayState.CANCELLED)
     page = world.client(world.alice).get(world.cluster_path(f"lag/billing/replays/{replay.pk}/"))
     line = line_to(page.content.decode(), f"{replay.path}continue/")
-    token = api_token_issue(actor=world.alice, tenant=world.tenant, name="shell", role="owner", user=world.alice).text
+    token = owners_token(world)
     assert run(line, token).status_code in ACCEPTED
 
 

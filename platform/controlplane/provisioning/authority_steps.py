@@ -65,7 +65,7 @@ def ca_verify(context: StepContext) -> None:
 
 
 def _take(context: StepContext, step: Succession) -> None:
-    # A retry of an operation whose step was taken goes on behind it.
+    # A retry of an operation whose step was taken goes on after it.
     if context.operation.metadata[STEP] == step:
         authority_step(context.cluster, step, overlap_of(context.operation), context.now)
 

@@ -187,7 +187,8 @@ def test_no_sequence_of_requests_breaks_anything(db: None, tmp_path: Path) -> No
             for Sequence.rule_order_seed in range(SEQUENCES):
                 Sequence.is_simplest = True
                 Sequence.run(settings=SETTINGS)
-        assert len(Sequence.followed) > 30, len(Sequence.followed)
+        # Twelve sequences follow 30 to 40 operations, which ones is by chance; without links it would be none.
+        assert len(Sequence.followed) > SEQUENCES, sorted(Sequence.followed)
     finally:
         for signal in (request_started, request_finished):
             signal.connect(close_old_connections)

@@ -12,6 +12,8 @@ Source: replication.md, "Mode change".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -69,6 +71,8 @@ class _Replica(Protocol):
     @property
     def leader_address(self) -> str | None: ...
     @property
+    def must_reclaim(self) -> bool: ...
+    @property
     def known_replicas(self) -> dict[int, str]: ...
     @property
     def elections(self) -> _Elections | None: ...
@@ -87,6 +91,7 @@ class ModeChange:
         self._replica = replica
         self._store = store
         self._pending: list[PendingMode] = []
+        self._electors: frozenset[int] = frozenset()  # the others that act by dledger, as a restarted leader heard
 
     @property
     def pending(self) -> PendingMode | None:
@@ -157,6 +162,10 @@ class ModeChange:
         else:
             in_sync.hold_back(pending.begin_offset, pending.end_offset, pending.members, now_s)
 
+    def heard_electors(self, replica_ids: Iterable[int]) -> None:
+        """Which of the others elect by now: what a leader that was restarted goes by, see `adopt`."""
+        self._electors = frozenset(replica_ids)
+
     def adopt(self, now_s: float) -> bool:
         """Take what is confirmed by now; returns whether the mode is another one. Call it whenever confirmOffset may have moved."""
         changed = False
@@ -173,7 +182,7 @@ class ModeChange:
             return False
         in_sync, members = replica.in_sync, pending.members
         if in_sync is None:
-            return True
+            return members is None or self._may_elect(members)
         if replica.elections is not None:
             # Out of DLedger a leader goes when those that it has not informed could not elect another one: what it showed
             # meanwhile by the new mode alone, that one would lack.
@@ -185,7 +194,22 @@ class ModeChange:
         # Into DLedger a leader goes when a majority would elect another one, itself included. Had it gone first, and died,
         # those it had not informed would wait for a promotion, which it refuses; it needs their votes, which they do not give.
         electing = {key for key, follower in in_sync.followers.items() if follower.mode == Mode.DLEDGER}
-        return len((electing | {replica.settings.replica_id}).intersection(members.voters)) >= members.majority
+        return self._are_majority(electing, members)
+
+    def _may_elect(self, members: Members) -> bool:
+        """Whether a replica that does not lead acts by a confirmed change into DLedger.
+
+        One that follows a leader does. Who led when it stopped goes by the same rule as a leader: too few to elect anyone, it and
+        those that have adopted the change would wait for ever, and alone hold what was acknowledged last. It leads again, by
+        everyone's agreement or a promotion, and informs the others. One that has promised an epoch and knows no leader of it does
+        not either: a promotion counts on how many elect.
+        """
+        if self._replica.must_reclaim:
+            return self._are_majority(self._electors, members)
+        return self._replica.leader_address is not None
+
+    def _are_majority(self, others: AbstractSet[int], members: Members) -> bool:
+        return len({*others, self._replica.settings.replica_id}.intersection(members.voters)) >= members.majority
 
     def _checked(self, policy: Policy) -> Members | None:
         replica = self._replica

@@ -47,6 +47,8 @@ class _Broker(Protocol):
 
     def leader_changed(self) -> None: ...
 
+    def replicated(self, *, has_data: bool) -> None: ...
+
     def role_changed(self) -> None: ...
 
     def saw_epoch(self, epoch: int, leader_address: str | None) -> None: ...
@@ -74,6 +76,11 @@ class LeaderReclaim:
             return  # a promotion or another's reclaim came meanwhile
         if self._follow_leader_among(others):
             return
+        if replica.modes.pending is not None:
+            replica.modes.heard_electors(key for key, (status, _) in others.items() if status.quorum is not None)
+            broker.replicated(has_data=False)  # where a majority elects by now, this one is of it
+            if not replica.must_reclaim:
+                return
         self._check_complete(others)
         # Before anyone agrees: failing later would leave the agreement behind.
         for _, address in others.values():

@@ -188,11 +188,57 @@ def test_a_leader_that_is_stopped_before_it_goes_into_dledger_does_not_forget_th
     change(group[0], ELECTING)
     group.level()
     assert modes(group) == [Mode.SYNC] * 3
-    for node in group.nodes.values():
+    for number in (1, 2, 0):
+        node = group[number]
         node.replica.remember_confirm_offset()
         node.restart()
+        node.replica.modes.heard_electors(other for other in (1, 2) if other != number)
         node.replica.modes.adopt(node.now_s)
     assert modes(group) == [Mode.DLEDGER] * 3
+
+
+def with_one_elector() -> QuorumGroup:
+    """Of five replicas the leader, 0, and replica 3 know that the change to DLedger is confirmed; replica 3 acts by it."""
+    group = assigned(5)
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    for number in (1, 2, 3, 4):
+        group[number].pull()
+    for number in (1, 2, 3, 4):
+        group[number].pull()  # reports that it has the record
+    group[0].replica.held_changed(group[0].now_s)
+    assert group[0].replica.modes.adopt(group[0].now_s) is False
+    group[3].pull()
+    group[3].replica.modes.adopt(group[3].now_s)
+    assert modes(group) == [Mode.SYNC, Mode.SYNC, Mode.SYNC, Mode.DLEDGER, Mode.SYNC]
+    return group
+
+
+def test_a_leader_that_is_stopped_while_too_few_elect_leads_again_instead_of_waiting_with_them() -> None:
+    group = with_one_elector()
+    group[0].replica.remember_confirm_offset()
+    group[0].restart()
+    group[0].replica.modes.heard_electors([3])
+    group[0].replica.modes.adopt(group[0].now_s)
+    assert group[0].replica.must_reclaim
+    group[0].replica.reclaimed(group[0].replica.begin_reclaim(), group[0].now_s, FIRST_MS)
+    for number in range(1, 5):
+        group[number].replica.saw_epoch(group[0].replica.epoch, "r0")
+    settle(group)
+    settle(group)
+    assert modes(group) == [Mode.DLEDGER] * 5
+    assert group.leaders == [0]
+
+
+def test_a_leader_that_has_promised_an_epoch_does_not_become_an_elector_that_a_promotion_has_not_counted() -> None:
+    group = with_one_elector()
+    group[0].replica.step_down(7, None)
+    assert group[0].replica.modes.adopt(group[0].now_s) is False
+    group[0].restart()
+    assert group[0].replica.modes.adopt(group[0].now_s) is False
+    group[0].replica.step_down(8, "r1")
+    assert group[0].replica.modes.adopt(group[0].now_s) is True
 
 
 def test_a_replica_whose_record_of_the_mode_is_damaged_does_not_go_back_to_the_one_before() -> None:

@@ -25,6 +25,7 @@ from brokerd.acl_file import Account, AclFile, AclFileError, Permission
 from brokerd.acl_needs import Kind, Level, Need, instead_of, needs_of
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig
+from brokerd.quotas import CredentialQuota
 from brokerd.topic_validator import is_brokers_own
 from mqwire import names
 from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifier, signature_matches
@@ -61,6 +62,8 @@ class AccessControl:
         self._file = AclFile(accounts={})
         # Who may send to which topic, as found before: sends are most of what is checked. Of the accounts in force only.
         self._senders: set[tuple[str, str]] = set()
+        # The accounts' own quotas, by access key; one mapping for life, whose content follows the accounts in force.
+        self.quotas: dict[str, CredentialQuota] = {}
         self._seen = self._fingerprint()
         loaded = config_file.load(self._path, acl_file.parse)
         if loaded is None:
@@ -101,6 +104,8 @@ class AccessControl:
         self._file = file
         self._infrastructure_is_apart = file.has_infrastructure
         self._senders.clear()
+        self.quotas.clear()
+        self.quotas.update({key: account.quota for key, account in file.accounts.items() if any(account.quota)})
         self._verifier.forget(set(file.accounts))
 
     def _fingerprint(self) -> tuple[int, int, int] | None:
@@ -335,4 +340,5 @@ def _members(account: Account) -> dict[str, Any]:
         "defaultGroupPerm": str(account.default_group_perm),
         "topicPerms": [f"{name}={permission}" for name, permission in account.topic_perms.items()],
         "groupPerms": [f"{name}={permission}" for name, permission in account.group_perms.items()],
+        **acl_file.quota_members(account),
     }

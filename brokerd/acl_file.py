@@ -10,18 +10,22 @@
         defaultGroupPerm: SUB
         topicPerms: [orders=PUB|SUB, audit=PUB]
         groupPerms: [billing=SUB]
+        quotaMessagesPerSecond: 500
       - accessKey: control-plane
         secretKey: at-least-seven-characters
         infrastructure: true
 
 `infrastructure` is ours: the account of the control plane and the replicas. Where there is one, `admin: true` means
-topics, groups, offsets and messages, and nothing of the machine. No request can give or take it: only this file can.
+topics, groups, offsets and messages, and nothing of the machine. The quotas are ours, too: `quotaMessagesPerSecond`,
+`quotaBytesPerSecond`, `quotaConnections` and `quotaHeldPulls` are what the account may take of this broker at most (quotas.py).
+No request can give or take either: only this file can.
 
 Sources: PlainAccessConfig, PlainPermissionManager and Permission of 4.9.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
@@ -29,6 +33,7 @@ from typing import Any
 
 import yaml
 
+from brokerd.quotas import CREDENTIAL_QUOTAS, OWN_QUOTA_MAX, CredentialQuota
 from brokerd.topic_validator import invalid_group, invalid_topic
 from mqwire.acl import accounts_version
 from mqwire.bodies import DataVersion
@@ -80,6 +85,7 @@ class Account:
     default_group_perm: Permission = Permission.DENY
     topic_perms: Mapping[str, Permission] = field(default_factory=dict)
     group_perms: Mapping[str, Permission] = field(default_factory=dict)
+    quota: CredentialQuota = field(default_factory=CredentialQuota)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,7 @@ def account_from(members: Mapping[str, Any]) -> Account:
             default_group_perm=parse_permission(_text(members.get("defaultGroupPerm")) or "DENY"),
             topic_perms=parse_permissions(members.get("topicPerms"), "topic"),
             group_perms=parse_permissions(members.get("groupPerms"), "group"),
+            quota=CredentialQuota(*(_quota(members.get(name), name) for name in CREDENTIAL_QUOTAS)),
         )
     except AclFileError as error:
         raise AclFileError(f"account {access_key[:60]!a}: {error}") from None
@@ -189,6 +196,7 @@ def dump(file: AclFile) -> bytes:
             "defaultGroupPerm": str(account.default_group_perm),
             "topicPerms": [f"{name}={permission}" for name, permission in account.topic_perms.items()],
             "groupPerms": [f"{name}={permission}" for name, permission in account.group_perms.items()],
+            **quota_members(account),
         }
         for account in file.accounts.values()
     ]
@@ -214,6 +222,21 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value).strip()
+
+
+def quota_members(account: Account) -> dict[str, int]:
+    """The account's own quotas as the file has them; those that it has not are left out."""
+    return {name: limit for name, limit in zip(CREDENTIAL_QUOTAS, account.quota, strict=True) if limit}
+
+
+def _quota(value: Any, name: str) -> int:
+    """A quota of an account, 0 when it has none; raises AclFileError."""
+    text = _text(value)
+    if not text:
+        return 0
+    if re.fullmatch(r"[0-9]{1,18}", text) and 1 <= int(text) <= OWN_QUOTA_MAX:
+        return int(text)
+    raise AclFileError(f"{name} is {text[:40]!a}: allowed is a whole number from 1 to {OWN_QUOTA_MAX}")
 
 
 def _boolean(value: Any, name: str) -> bool:

@@ -172,6 +172,7 @@ class Broker:
             stored_bytes=lambda: store.end_offset - store.min_physical_offset + store.index.used_bytes,
             stored_by_topic=lambda: self.metering.stored_bytes.by_topic(),
             topic_quotas=lambda: self.topic_configs.quotas,
+            credential_quotas={} if self.acl is None else self.acl.quotas,
             is_exempt=self._is_infrastructure,
         )
         self.dispatcher = Dispatcher(self, HANDLERS)

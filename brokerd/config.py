@@ -108,6 +108,7 @@ class BrokerConfig:
     quota_credential_held_pulls: int = integer("quotaCredentialHeldPulls", 0, hot=True)
     quota_topic_messages_per_second: int = integer("quotaTopicMessagesPerSecond", 0, hot=True)
     quota_topic_bytes_per_second: int = integer("quotaTopicBytesPerSecond", 0, at_most=2**59, hot=True)
+    quota_topic_held_pulls: int = integer("quotaTopicHeldPulls", 0, hot=True)
     quota_topic_stored_bytes: int = integer("quotaTopicStoredBytes", 0, at_most=2**59, hot=True)
     quota_topics: int = integer("quotaTopics", 0, hot=True)
     quota_queues: int = integer("quotaQueues", 0, hot=True)

@@ -40,7 +40,7 @@ class PullRequestHoldService:
     What a closed connection waited for is dropped when its queue or its time comes up.
     """
 
-    __slots__ = ("_by_deadline", "_by_queue", "_count", "_order", "_size_bytes", "by_credential")
+    __slots__ = ("_by_deadline", "_by_queue", "_count", "_order", "_size_bytes", "by_credential", "by_topic")
 
     def __init__(self) -> None:
         self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
@@ -48,7 +48,9 @@ class PullRequestHoldService:
         self._order = itertools.count()
         self._count = 0
         self._size_bytes = 0
-        self.by_credential: dict[str, int] = {}  # how many pulls each has here
+        # How many pulls each has here.
+        self.by_credential: dict[str, int] = {}
+        self.by_topic: dict[str, int] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -68,6 +70,8 @@ class PullRequestHoldService:
         self._count += 1
         self._size_bytes += pull.size_bytes
         self.by_credential[pull.credential] = self.by_credential.get(pull.credential, 0) + 1
+        topic = pull.header.topic
+        self.by_topic[topic] = self.by_topic.get(topic, 0) + 1
 
     def take(self, queues: Iterable[tuple[str, int]]) -> list[HeldPull]:
         """The pulls that wait for one of `queues`; they are held no longer."""
@@ -118,8 +122,9 @@ class PullRequestHoldService:
     def _uncount(self, pull: HeldPull) -> None:
         self._count -= 1
         self._size_bytes -= pull.size_bytes
-        left = self.by_credential[pull.credential] - 1
-        if left:
-            self.by_credential[pull.credential] = left
-        else:
-            del self.by_credential[pull.credential]
+        for counts, name in ((self.by_credential, pull.credential), (self.by_topic, pull.header.topic)):
+            left = counts[name] - 1
+            if left:
+                counts[name] = left
+            else:
+                del counts[name]

@@ -4,14 +4,16 @@ A rate is kept by a bucket that holds one second's worth. What one wake-up bring
 the bucket refuses until that is paid back. So a batch passes whole, and the rate holds over time. Sends and pulls are counted
 apart. A limit of 0 is none. The infrastructure itself is not limited. Each refusal names its quota.
 
-A topic may have quotas of its own, as attributes: of its sends, and of what it stores. Of these and the broker's the lower holds.
+A topic may have quotas of its own, as attributes: of its sends, of what it stores, and of the pulls that wait for its messages.
+So may a credential, in the file of accounts: of its sends, its pulls, its connections and its held pulls. Of these and the broker's
+the lower holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from brokerd.store import StoreError
 
@@ -29,8 +31,11 @@ _BUCKETS_MAX: Final = 10_000
 QUOTA_MESSAGES: Final = "quota.messages.per.second"
 QUOTA_BYTES: Final = "quota.bytes.per.second"
 QUOTA_STORED_BYTES: Final = "quota.stored.bytes"
-TOPIC_QUOTAS: Final = (QUOTA_MESSAGES, QUOTA_BYTES, QUOTA_STORED_BYTES)
-_TOPIC_QUOTA_MAX: Final = 2**59
+QUOTA_HELD_PULLS: Final = "quota.held.pulls"
+TOPIC_QUOTAS: Final = (QUOTA_MESSAGES, QUOTA_BYTES, QUOTA_STORED_BYTES, QUOTA_HELD_PULLS)
+# An account's own, as the file of accounts calls them.
+CREDENTIAL_QUOTAS: Final = ("quotaMessagesPerSecond", "quotaBytesPerSecond", "quotaConnections", "quotaHeldPulls")
+OWN_QUOTA_MAX: Final = 2**59
 
 
 class TopicQuota(NamedTuple):
@@ -39,6 +44,20 @@ class TopicQuota(NamedTuple):
     messages_per_second: int = 0
     bytes_per_second: int = 0
     stored_bytes: int = 0
+    held_pulls: int = 0
+
+
+class CredentialQuota(NamedTuple):
+    """What an account's own quotas allow it on this broker, in the order of CREDENTIAL_QUOTAS; 0: it has none."""
+
+    messages_per_second: int = 0
+    bytes_per_second: int = 0
+    connections: int = 0
+    held_pulls: int = 0
+
+
+_NO_TOPIC_QUOTA: Final = TopicQuota()
+_NO_CREDENTIAL_QUOTA: Final = CredentialQuota()
 
 
 def topic_quota_of(attributes: Mapping[str, str]) -> TopicQuota | None:
@@ -51,9 +70,9 @@ def invalid_topic_quota(name: str) -> Callable[[str], str | None]:
     """What says why a text can't be a topic's quota `name`, as a remark; None when it can."""
 
     def invalid(text: str) -> str | None:
-        if text == "-1" or 0 < _limit_of(text) <= _TOPIC_QUOTA_MAX:
+        if text == "-1" or 0 < _limit_of(text) <= OWN_QUOTA_MAX:
             return None
-        return f"{name} cannot be {text[:80]!a}: give a whole number, 1 to {_TOPIC_QUOTA_MAX}, or -1 for no limit"
+        return f"{name} cannot be {text[:80]!a}: give a whole number, 1 to {OWN_QUOTA_MAX}, or -1 for no limit"
 
     return invalid
 
@@ -74,6 +93,16 @@ class Usage:
     name: str
     used: int
     limit: int
+
+
+class HeldPulls(Protocol):
+    """How many pulls wait: by access key, and by topic."""
+
+    @property
+    def by_credential(self) -> Mapping[str, int]: ...
+
+    @property
+    def by_topic(self) -> Mapping[str, int]: ...
 
 
 class Bucket:
@@ -140,7 +169,8 @@ class Quotas:
     """What is used of the limits in `config`. `stored_bytes` is what the log and its index take, `stored_by_topic` what each topic
     has of the log.
 
-    `topic_quotas` are the topics' own; `is_exempt` says of an access key whether it is the infrastructure's.
+    `topic_quotas` are the topics' own, `credential_quotas` the accounts', by access key: the mapping that changes with them.
+    `is_exempt` says of an access key whether it is the infrastructure's.
     """
 
     def __init__(
@@ -151,6 +181,7 @@ class Quotas:
         stored_bytes: Callable[[], int],
         stored_by_topic: Callable[[], Mapping[str, int]],
         topic_quotas: Callable[[], Mapping[str, TopicQuota]],
+        credential_quotas: Mapping[str, CredentialQuota],
         is_exempt: Callable[[str], bool],
     ) -> None:
         self._config = config
@@ -158,6 +189,7 @@ class Quotas:
         self._stored_bytes = stored_bytes
         self._stored_by_topic = stored_by_topic
         self._topic_quotas = topic_quotas
+        self._credential_quotas = credential_quotas
         self._is_exempt = is_exempt
         self._rates: dict[tuple[str, str, str], _Rate] = {}
         self._connected: dict[str, set[Peer]] = {}
@@ -167,7 +199,11 @@ class Quotas:
         """Whether any rate or size is limited: without, sends and pulls are not counted here."""
         config = self._config
         return bool(
-            any(self._limits()) or config.quota_stored_bytes or config.quota_topic_stored_bytes or self._topic_quotas()
+            any(self._limits())
+            or config.quota_stored_bytes
+            or config.quota_topic_stored_bytes
+            or self._credential_quotas
+            or self._topic_quotas()
         )
 
     @property
@@ -224,14 +260,11 @@ class Quotas:
 
     def connect(self, credential: str, peer: Peer) -> str | None:
         """A connection shows its first account; why it is not served, None when it is. Harmless when done twice."""
-        limit = self._config.quota_credential_connections
-        connected = self._connected.setdefault(credential, set())
+        limit, key = self._connections_limit(credential)
+        connected = self._connected.get(credential, ())
         if limit and len(connected) >= limit and peer not in connected and not self._is_exempt(credential):
-            return (
-                f"{credential} has {len(connected)} connections, its quota quotaCredentialConnections is {limit}."
-                " Close some, or ask for more"
-            )
-        connected.add(peer)
+            return f"{credential} has {len(connected)} connections, its quota {key} is {limit}. Close some, or ask for more"
+        self._connected.setdefault(credential, set()).add(peer)
         return None
 
     def disconnect(self, peer: Peer) -> None:
@@ -242,22 +275,37 @@ class Quotas:
             if not peers:
                 del self._connected[credential]
 
-    def hold_refusal(self, credential: str, held: int) -> str | None:
-        """Why one more pull of this credential, which has `held`, is not held; None when it is."""
-        limit = self._config.quota_credential_held_pulls
-        if not limit or held < limit or self._is_exempt(credential):
+    def hold_refusal(self, credential: str, topic: str, held: HeldPulls) -> str | None:
+        """Why one more pull of this credential, that waits for this topic, is not held beside those `held`; None when it is."""
+        config = self._config
+        if not (
+            config.quota_credential_held_pulls
+            or config.quota_topic_held_pulls
+            or self._credential_quotas
+            or self._topic_quotas()
+        ):
             return None
-        return (
-            f"{credential} has {held} pulls that wait for messages, its quota quotaCredentialHeldPulls is {limit}."
-            " Run fewer consumers, or ask for more"
-        )
+        for kind, name, count, (limit, key) in (
+            ("credential", credential, held.by_credential.get(credential, 0), self._held_limit(credential)),
+            ("topic", topic, held.by_topic.get(topic, 0), self._topic_held_limit(topic)),
+        ):
+            if limit and count >= limit and not self._is_exempt(credential):
+                return (
+                    f"{kind} {name} has {count} pulls that wait for messages, its quota {key} is {limit}."
+                    " Run fewer consumers, or ask for more"
+                )
+        return None
 
-    def usage(self, held: Mapping[str, int]) -> Iterator[Usage]:
-        """Every quota that has a limit, with its use; of rates the last whole second's. `held` is pulls by credential."""
+    def usage(self, held: HeldPulls) -> Iterator[Usage]:
+        """Every quota that has a limit, with its use; of rates the last whole second's. `held` are the pulls that wait. An
+        account's own quotas are there before it uses anything.
+        """
         config, now_s = self._config, self._monotonic()
         if config.quota_stored_bytes:
             yield Usage("quotaStoredBytes", "", self._stored_bytes(), config.quota_stored_bytes)
-        for (direction, _kind, name), rate in sorted(self._rates.items()):
+        rated = {(direction, "credential", name) for name in self._credential_quotas for direction in ("send", "pull")}
+        for direction, kind, name in sorted(rated.union(self._rates)):
+            rate = self._rate(direction, kind, name, now_s)
             for bucket, key in zip((rate.messages, rate.size), rate.keys, strict=True):
                 if bucket.rate:
                     yield Usage(key, f"{name} ({direction})", bucket.last_second(now_s), bucket.rate)
@@ -266,17 +314,16 @@ class Quotas:
             limit, key = self._stored_limit(topic)
             if limit:
                 yield Usage(key, topic, stored, limit)
-        for quota, limit, used in (
-            (
-                "quotaCredentialConnections",
-                config.quota_credential_connections,
-                {credential: len(peers) for credential, peers in self._connected.items()},
-            ),
-            ("quotaCredentialHeldPulls", config.quota_credential_held_pulls, held),
-        ):
-            for credential in sorted(used) if limit else ():
-                if not self._is_exempt(credential):
-                    yield Usage(quota, credential, used[credential], limit)
+        connected = {credential: len(peers) for credential, peers in self._connected.items()}
+        for used, limit_of in ((connected, self._connections_limit), (held.by_credential, self._held_limit)):
+            for credential in sorted(used.keys() | self._credential_quotas.keys()):
+                limit, key = limit_of(credential)
+                if limit and not self._is_exempt(credential):
+                    yield Usage(key, credential, used.get(credential, 0), limit)
+        for topic in sorted(held.by_topic.keys() | self._topic_quotas().keys()):
+            limit, key = self._topic_held_limit(topic)
+            if limit:
+                yield Usage(key, topic, held.by_topic.get(topic, 0), limit)
 
     def _limits(self) -> tuple[int, int, int, int]:
         config = self._config
@@ -296,7 +343,8 @@ class Quotas:
         return None
 
     def _count(self, direction: str, credential: str, topic: str, messages: int, size_bytes: int) -> None:
-        if not (any(self._limits()) or self._topic_quotas()) or self._is_exempt(credential):
+        is_counted = any(self._limits()) or self._credential_quotas or self._topic_quotas()
+        if not is_counted or self._is_exempt(credential):
             return
         now_s = self._monotonic()
         for kind, name in (("credential", credential), ("topic", topic)):
@@ -310,13 +358,11 @@ class Quotas:
         limits, keys = self._limits()[:2], _KEYS[kind]
         if kind == "topic":
             limits = self._limits()[2:]
-            own = self._topic_quotas().get(name) if direction == "send" else None
-            if own is not None:
-                (messages, of_messages), (size, of_size) = (
-                    _lower(limits[0], keys[0], own.messages_per_second, QUOTA_MESSAGES),
-                    _lower(limits[1], keys[1], own.bytes_per_second, QUOTA_BYTES),
-                )
-                limits, keys = (messages, size), (of_messages, of_size)
+            own_topic = self._topic_quotas().get(name) if direction == "send" else None
+            if own_topic is not None:
+                limits, keys = _lower_rates(limits, keys, own_topic[:2], (QUOTA_MESSAGES, QUOTA_BYTES))
+        elif self._credential_quotas and (own := self._credential_quotas.get(name)) is not None:
+            limits, keys = _lower_rates(limits, keys, own[:2], CREDENTIAL_QUOTAS[:2])
         if rate is None or (rate.messages.rate, rate.size.rate) != limits or rate.keys != keys:
             if len(self._rates) >= _BUCKETS_MAX:
                 self._forget_idle(now_s)
@@ -330,6 +376,23 @@ class Quotas:
         limit = self._config.quota_topic_stored_bytes
         return _lower(limit, "quotaTopicStoredBytes", 0 if own is None else own.stored_bytes, QUOTA_STORED_BYTES)
 
+    def _connections_limit(self, credential: str) -> tuple[int, str]:
+        """How many connections an account may have, 0 for any number, and the quota that says so."""
+        own = self._credential_quotas.get(credential, _NO_CREDENTIAL_QUOTA)
+        limit = self._config.quota_credential_connections
+        return _lower(limit, "quotaCredentialConnections", own.connections, CREDENTIAL_QUOTAS[2])
+
+    def _held_limit(self, credential: str) -> tuple[int, str]:
+        """How many pulls of an account may wait, 0 for any number, and the quota that says so."""
+        own = self._credential_quotas.get(credential, _NO_CREDENTIAL_QUOTA)
+        limit = self._config.quota_credential_held_pulls
+        return _lower(limit, "quotaCredentialHeldPulls", own.held_pulls, CREDENTIAL_QUOTAS[3])
+
+    def _topic_held_limit(self, topic: str) -> tuple[int, str]:
+        """How many pulls may wait for a topic's messages, 0 for any number, and the quota that says so."""
+        own = self._topic_quotas().get(topic, _NO_TOPIC_QUOTA)
+        return _lower(self._config.quota_topic_held_pulls, "quotaTopicHeldPulls", own.held_pulls, QUOTA_HELD_PULLS)
+
     def _forget_idle(self, now_s: float) -> None:
         """Drop those that hold a whole second's worth: they would be made again as they are."""
         for key, rate in list(self._rates.items()):
@@ -340,3 +403,14 @@ class Quotas:
 def _lower(limit: int, key: str, own: int, own_key: str) -> tuple[int, str]:
     """The limit that holds, of a broker's and a topic's own, where 0 is none; with its key."""
     return (own, own_key) if own and (not limit or own < limit) else (limit, key)
+
+
+def _lower_rates(
+    limits: tuple[int, int], keys: tuple[str, str], own: tuple[int, int], own_keys: tuple[str, str]
+) -> tuple[tuple[int, int], tuple[str, str]]:
+    """The rates of messages and of bytes that hold, as `_lower`, with their keys."""
+    (messages, of_messages), (size, of_size) = (
+        _lower(limit, key, its_own, own_key)
+        for limit, key, its_own, own_key in zip(limits, keys, own, own_keys, strict=True)
+    )
+    return (messages, size), (of_messages, of_size)

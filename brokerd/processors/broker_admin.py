@@ -156,7 +156,7 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
     if store.refusal is not None:
         info["storeRefusal"] = str(store.refusal)
     uses = [
-        *broker.quotas.usage(broker.held_pulls.by_credential),
+        *broker.quotas.usage(broker.held_pulls),
         *broker.topic_configs.usage(),
         *broker.subscription_groups.usage(),
     ]

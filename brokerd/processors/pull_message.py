@@ -364,7 +364,7 @@ class PullMessageProcessor:
             self._answer(peer, request, header, self._get(header, header.queue_offset, accept))
             return
         credential = credential_of(broker.acl, request)
-        remark = broker.quotas.hold_refusal(credential, broker.held_pulls.by_credential.get(credential, 0))
+        remark = broker.quotas.hold_refusal(credential, header.topic, broker.held_pulls)
         if remark is not None:
             peer.write(request.reply(ResponseCode.SYSTEM_BUSY, remark).encode())
             return

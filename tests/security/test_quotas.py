@@ -38,13 +38,20 @@ def send(
     return broker.answer(request)
 
 
-def pull(broker: BrokerUnderTest, offset: int = 0, *, suspend: bool = False) -> RemotingCommand | None:
+def pull(
+    broker: BrokerUnderTest,
+    offset: int = 0,
+    *,
+    suspend: bool = False,
+    credentials: SessionCredentials = PROGRAM,
+    topic: str = "orders",
+) -> RemotingCommand | None:
     header = PullMessageRequestHeader(
-        consumer_group="readers", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
+        consumer_group="readers", topic=topic, queue_id=0, queue_offset=offset, max_msg_nums=32,
         sys_flag=4 | (2 if suspend else 0), commit_offset=0, suspend_timeout_millis=15_000, subscription="*", sub_version=0,
     )  # fmt: skip
     request = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
-    sign_request(request, PROGRAM)
+    sign_request(request, credentials)
     peer = RecordingPeer()
     broker.dispatch(peer, [request])
     return next(iter(peer.take()), None)
@@ -376,12 +383,24 @@ def test_use_of_a_topics_own_quotas_is_shown(broker: BrokerUnderTest) -> None:
     send(broker)
     trio.run(broker.broker.topic_retention.look)
     broker.clock.advance(1)
-    uses = {(use.quota, use.name): (use.used, use.limit) for use in broker.broker.quotas.usage({})}
+    uses = {
+        (use.quota, use.name): (use.used, use.limit) for use in broker.broker.quotas.usage(broker.broker.held_pulls)
+    }
     stored = sum(message.size_bytes for message in broker.messages("orders"))
     assert uses == {
         ("quota.messages.per.second", "orders (send)"): (1, 10),
         ("quota.stored.bytes", "orders"): (stored, 1_000_000),
     }
+
+
+def test_a_topics_own_bound_of_held_pulls_is_named_and_shown(broker: BrokerUnderTest) -> None:
+    own_quota(broker, "+quota.held.pulls=1")
+    send(broker)
+    assert pull(broker, 1, suspend=True) is None
+    assert refused_by(pull(broker, 1, suspend=True)) == "quota.held.pulls"
+    assert pull(broker, 0, suspend=True, topic="bills") is None
+    shown = {(use.quota, use.name, use.used, use.limit) for use in broker.broker.quotas.usage(broker.broker.held_pulls)}
+    assert ("quota.held.pulls", "orders", 1, 1) in shown
 
 
 @pytest.mark.parametrize("value", ["0", "many", "-2", "1.5", str(2**60)])

@@ -12,5 +12,6 @@ class AccountsConfig(AppConfig):
             identities,
             known_browsers,
             second_factor,
+            session_keys,
             session_limits,
         )

@@ -142,7 +142,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "controlplane.common.middleware.ContentSecurityPolicyMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "controlplane.accounts.session_middleware.SessionCookieMiddleware",
     "controlplane.common.middleware.LanguageMiddleware",
     "controlplane.common.in_flight.InFlightMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -258,6 +258,7 @@ HIGHWATER_SESSION_IDLE_MINUTES = value("HIGHWATER_SESSION_IDLE_MINUTES")
 HIGHWATER_SESSION_HOURS = value("HIGHWATER_SESSION_HOURS")
 HIGHWATER_REMEMBERED_IDLE_DAYS = value("HIGHWATER_REMEMBERED_IDLE_DAYS")
 HIGHWATER_REMEMBERED_DAYS = value("HIGHWATER_REMEMBERED_DAYS")
+SESSION_ENGINE = "controlplane.accounts.session_store"
 SESSION_EXPIRE_AT_BROWSER_CLOSE = True
 SESSION_COOKIE_AGE = ACCOUNT_SESSION_COOKIE_AGE = HIGHWATER_REMEMBERED_DAYS * 24 * 3600
 ACCOUNT_LOGOUT_ON_GET = False

@@ -9,12 +9,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import pytest
 from django.utils import timezone
 
-from controlplane.clusters.certificates import Succession, authorities, authority_ends_at, succession
+from controlplane.clusters.certificates import (
+    SignedKey,
+    Succession,
+    authorities,
+    authority_ends_at,
+    certificate_issue,
+    succession,
+)
 from controlplane.clusters.models import (
     Cluster,
     ClusterState,
@@ -27,6 +35,7 @@ from controlplane.clusters.models import (
     StepState,
 )
 from controlplane.clusters.operations import operation_interrupt, operations_resume, step_claim
+from controlplane.clusters.secrets import secret_decrypt
 from controlplane.clusters.selectors import operation_view
 from controlplane.clusters.tls import authority_proofs
 from controlplane.common.errors import Conflict
@@ -286,6 +295,12 @@ class Live:
             assert operation.state == OperationState.IN_PROGRESS, operation.error
         raise AssertionError(list(operation.steps.values_list("name", "message")))
 
+    def problems_of(self, signer: SignedKey, trusted: str) -> list[str]:
+        """What keeps a client that shows a certificate of this CA, and trusts this text, from a handshake with each daemon."""
+        context = client_context_of(trusted, signer)
+        ports = (self.names.port, self.broker.port)
+        return [handshake_problem("127.0.0.1", port, [context]) for port in ports]
+
     def sends(self, trusted: str, folder: Path) -> bool:
         """Whether a client that trusts this text, as a stock one does its ca.pem, can send."""
         ca = folder / "client.pem"
@@ -299,6 +314,18 @@ class Live:
                 return False
         with Producer(self.names.address, use_tls=context) as producer:
             return producer.send(Message("orders", b"paid")).status.name == "SEND_OK"
+
+
+def client_context_of(trusted: str, signer: SignedKey) -> ssl.SSLContext:
+    """A context of TLS 1.2, whose handshake ends only after the daemon has judged the certificate."""
+    issued = certificate_issue(signer, "control-plane", [], timezone.now())
+    with TemporaryDirectory() as folder:
+        cert, key, ca = (Path(folder, name) for name in ("tls.pem", "tls.key", "ca.pem"))
+        for path, text in ((cert, issued.cert_pem), (key, issued.key_pem), (ca, trusted)):
+            path.write_text(text)
+        context = client_context(TlsFiles(str(cert), str(key), str(ca)))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 @pytest.fixture
@@ -332,6 +359,8 @@ def test_real_daemons_change_their_authority_without_a_restart_and_clients_with_
 ) -> None:
     pids = (live.names.pid, live.broker.pid)
     former = live.cluster.tls_ca
+    assert live.cluster.tls_ca_key_encrypted is not None
+    former_signer = SignedKey(former, secret_decrypt(bytes(live.cluster.tls_ca_key_encrypted)))
     assert live.sends(former, tmp_path)
     live.finish(authority_renew(actor=world.alice, cluster=live.cluster, step="trust_next"))
     live.cluster.refresh_from_db()
@@ -340,10 +369,19 @@ def test_real_daemons_change_their_authority_without_a_restart_and_clients_with_
     live.finish(authority_renew(actor=world.alice, cluster=live.cluster, step="sign_by_next", confirm="orders"))
     assert [live.sends(trusted, tmp_path) for trusted in (former, both)] == [False, True]
     live.cluster.refresh_from_db()
+    assert live.problems_of(former_signer, both) == ["", ""], "what the former CA signed counts until it is dropped"
     live.finish(authority_renew(actor=world.alice, cluster=live.cluster, step="drop_former"))
     live.cluster.refresh_from_db()
     trusted = (former, both, live.cluster.tls_ca)
     assert [live.sends(text, tmp_path) for text in trusted] == [False, True, True]
+
+    def is_refused_everywhere() -> bool:
+        refused = "it does not take a certificate of the CA"
+        return all(problem.startswith(refused) for problem in live.problems_of(former_signer, live.cluster.tls_ca))
+
+    wait_until(is_refused_everywhere, timeout_s=30, what="the daemons to refuse what the former CA signed")
+    shown = live.problems_of(former_signer, former)
+    assert all(problem.startswith("its certificate is of another CA") for problem in shown), shown
     assert (live.names.pid, live.broker.pid) == pids
 
 

@@ -8,6 +8,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.local")
 # `migrate` runs Django's checks. They load every page, which workers and beat have no use for: each starts a third faster without.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
-app = Celery("controlplane")
+app = Celery("controlplane", task_cls="controlplane.clusters.waiting:BoundedTask")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

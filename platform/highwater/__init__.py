@@ -63,11 +63,13 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SubscriptionGroup",
+    "TimeSpentError",
     "TopicConfig",
     "TopicLimit",
     "TopicNotFoundError",
     "TopicRoute",
     "TopicStats",
+    "WaitBudget",
     "is_system_topic",
     "trust_ca",
 ]

@@ -14,6 +14,7 @@ from highwater._client import ClientInstance, make_options
 from highwater._edge import read_body
 from highwater._models import Credentials
 from highwater._settings import settings_from_env
+from highwater._wait_budget import WaitBudget
 from highwater.errors import ConfigurationError, HighwaterError, NoRouteError
 from highwater.sentences import say
 from mqwire import bodies
@@ -36,6 +37,7 @@ class AdminBase:
         use_tls: bool | ssl.SSLContext = False,
         only_addresses: Collection[str] | None = None,
         patience_ms: int | None = None,
+        wait_budget: WaitBudget | None = None,
     ) -> None:
         self._client = ClientInstance(
             # JSON headers: every broker and name server reads them, and administration is not in a hurry.
@@ -47,6 +49,7 @@ class AdminBase:
                 serialize_type="JSON",
                 only_addresses=only_addresses,
                 patience_ms=patience_ms,
+                wait_budget=wait_budget,
             )
         )
 

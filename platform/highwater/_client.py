@@ -23,6 +23,7 @@ from highwater._models import Credentials
 from highwater._network import NetworkBackend
 from highwater._remoting import RemotingClient
 from highwater._routes import NameServers, RouteTable, TopicRoute, parse_name_servers
+from highwater._wait_budget import WaitBudget
 from highwater.errors import (
     ClientStateError,
     ConfigurationError,
@@ -56,6 +57,7 @@ class ClientOptions:
     backend: NetworkBackend | None = None
     only_addresses: frozenset[str] | None = None
     patience_ms: int | None = None
+    wait_budget: WaitBudget | None = None
 
 
 def make_options(
@@ -69,11 +71,13 @@ def make_options(
     serialize_type: SerializeType | str = SerializeType.ROCKETMQ,
     only_addresses: Collection[str] | None = None,
     patience_ms: int | None = None,
+    wait_budget: WaitBudget | None = None,
 ) -> ClientOptions:
     """The options of one client, checked; raises ConfigurationError.
 
     With `only_addresses` it connects to these and the name servers alone. `patience_ms` is all the time that it waits, over its
-    whole life, for answers that do not come; an address that left one request unanswered is not asked again then.
+    whole life, for answers that do not come; an address that left one request unanswered is not asked again then. `wait_budget` is
+    all the time that it waits for answers, these or not, together with the other clients that were given the same one.
     """
     for name, value in (
         ("timeout_ms", timeout_ms),
@@ -99,6 +103,7 @@ def make_options(
         serialize_type=serialize_type,
         only_addresses=None if only_addresses is None else frozenset({*name_servers, *only_addresses}),
         patience_ms=patience_ms,
+        wait_budget=wait_budget,
     )
 
 
@@ -136,6 +141,7 @@ class ClientInstance:
             on_connected=self._connected,
             only_addresses=options.only_addresses,
             patience_ms=options.patience_ms,
+            wait_budget=options.wait_budget,
         )
         self._name_servers = NameServers(self._remoting, options.namesrv)
         self._routes = RouteTable(self._name_servers, timeout_ms=options.timeout_ms)

@@ -23,6 +23,7 @@ from highwater._selector import QueueSelector, select_by_hash
 from highwater._settings import settings_from_env
 from highwater._tracing import Tracer
 from highwater._validation import MAX_MESSAGE_BYTES, check_group, check_message, check_topic, message_properties
+from highwater._wait_budget import WaitBudget
 from highwater.errors import (
     BrokerError,
     ConfigurationError,
@@ -75,7 +76,7 @@ class AsyncProducer:
     `namesrv` is `host:port;host:port` or a list; options carry RocketMQ's names and defaults. Every method raises only
     HighwaterError. One producer serves any number of tasks at once. `enable_msg_trace` has it write a trace record of each
     send, beside it, to `trace_topic`. With `only_addresses` (`host:port`) it connects to these and the name servers alone, whatever
-    routes say.
+    routes say. What it waits for answers counts against `wait_budget`; when that is spent, sends raise TimeSpentError.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class AsyncProducer:
         enable_msg_trace: bool = False,
         trace_topic: str = RMQ_SYS_TRACE_TOPIC,
         only_addresses: Collection[str] | None = None,
+        wait_budget: WaitBudget | None = None,
     ) -> None:
         check_group(group)
         if retry_times_when_send_failed < 0:
@@ -120,6 +122,7 @@ class AsyncProducer:
                 heartbeat_broker_interval_ms=heartbeat_broker_interval_ms,
                 serialize_type=serialize_type,
                 only_addresses=only_addresses,
+                wait_budget=wait_budget,
             )
         )
         self._client.producer_groups.add(group)

@@ -36,6 +36,7 @@ from highwater._routes import TopicRoute as TopicRoute
 from highwater._sync_admin import Admin as Admin
 from highwater._sync_consumer import PushConsumer as PushConsumer
 from highwater._sync_producer import Producer as Producer
+from highwater._wait_budget import WaitBudget as WaitBudget
 from highwater.errors import BrokerError as BrokerError
 from highwater.errors import BusyError as BusyError
 from highwater.errors import ClientStateError as ClientStateError
@@ -54,6 +55,7 @@ from highwater.errors import NotSupportedError as NotSupportedError
 from highwater.errors import PermissionDeniedError as PermissionDeniedError
 from highwater.errors import ProtocolError as ProtocolError
 from highwater.errors import RequestTimeoutError as RequestTimeoutError
+from highwater.errors import TimeSpentError as TimeSpentError
 from highwater.errors import TopicNotFoundError as TopicNotFoundError
 from mqwire.bodies import DivergedFile as DivergedFile
 from mqwire.bodies import FollowerStatus as FollowerStatus

@@ -16,6 +16,7 @@ import logging
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +26,7 @@ from anyio.abc import TaskGroup
 from highwater._models import Credentials
 from highwater._network import AnyioBackend, NetworkBackend, NetworkStream, parse_address
 from highwater._patience import Patience
+from highwater._wait_budget import WaitBudget
 from highwater.errors import (
     ClientStateError,
     ConnectError,
@@ -156,8 +158,10 @@ class RemotingClient:
         on_connected: Callable[[str], None] | None = None,
         only_addresses: Collection[str] | None = None,
         patience_ms: float | None = None,
+        wait_budget: WaitBudget | None = None,
     ) -> None:
         self._tasks = tasks
+        self._wait_budget = wait_budget
         self._patience = None if patience_ms is None else Patience(patience_ms)
         self._only = None if only_addresses is None else frozenset(only_addresses)
         self._sign = None if credentials is None else _signature_of(credentials)
@@ -175,10 +179,14 @@ class RemotingClient:
     async def invoke(self, address: str, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         """Send and await the answer, whatever its code.
 
-        Raises ConnectError, ConnectionLostError, RequestTimeoutError or ProtocolError.
+        Raises ConnectError, ConnectionLostError, RequestTimeoutError, TimeSpentError or ProtocolError.
         """
         if self._patience is not None:
             timeout_ms = self._patience.timeout_ms(address, timeout_ms)
+        with self._counted(address, timeout_ms) as allowed_ms:
+            return await self._invoke(address, request, allowed_ms)
+
+    async def _invoke(self, address: str, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         began_s = anyio.current_time()
         frame = self._encode(request)
         waiter = _Waiter()
@@ -219,7 +227,10 @@ class RemotingClient:
     async def invoke_oneway(self, address: str, request: RemotingCommand, timeout_ms: float) -> None:
         """Send and await nothing; the frame has been handed to the connection when this returns."""
         frame = self._encode(request)
-        with anyio.move_on_after(timeout_ms / 1000) as scope:
+        with (
+            self._counted(address, timeout_ms) as allowed_ms,
+            anyio.move_on_after(allowed_ms / 1000) as scope,
+        ):
             await (await self._channel(address)).queue_frame(frame)
         if scope.cancelled_caught:
             raise RequestTimeoutError(
@@ -236,6 +247,11 @@ class RemotingClient:
                     while channel._unsent_bytes and channel.broken is None:
                         await channel._drained.wait()
                 await channel.fail(ConnectionLostError("the client was stopped"))
+
+    def _counted(self, address: str, timeout_ms: float) -> AbstractContextManager[float]:
+        """Counts the time until its end, where that is limited; its value is how long this request may take."""
+        budget = self._wait_budget
+        return nullcontext(timeout_ms) if budget is None else budget.waiting(address, timeout_ms)
 
     def _encode(self, request: RemotingCommand) -> bytes:
         if self._sign is not None:  # a request that is sent again is signed again

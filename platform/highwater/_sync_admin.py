@@ -30,6 +30,7 @@ from highwater._models import Credentials, MessageQueue, ReceivedMessage
 from highwater._portal import SyncClient
 from highwater._routes import TopicRoute
 from highwater._settings import settings_from_env
+from highwater._wait_budget import WaitBudget
 from highwater.trace_story import TraceStory
 from mqwire.bodies import DivergedFile, ReplicaStatus
 from mqwire.names import RMQ_SYS_TRACE_TOPIC
@@ -51,6 +52,7 @@ class Admin(SyncClient[AsyncAdmin]):
         use_tls: bool | ssl.SSLContext = False,
         only_addresses: Collection[str] | None = None,
         patience_ms: int | None = None,
+        wait_budget: WaitBudget | None = None,
     ) -> None:
         super().__init__(
             AsyncAdmin(
@@ -60,6 +62,7 @@ class Admin(SyncClient[AsyncAdmin]):
                 use_tls=use_tls,
                 only_addresses=only_addresses,
                 patience_ms=patience_ms,
+                wait_budget=wait_budget,
             )
         )
 

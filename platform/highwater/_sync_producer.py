@@ -15,6 +15,7 @@ from highwater._producer import AsyncProducer
 from highwater._selector import QueueSelector
 from highwater._settings import settings_from_env
 from highwater._validation import MAX_MESSAGE_BYTES
+from highwater._wait_budget import WaitBudget
 from mqwire.names import RMQ_SYS_TRACE_TOPIC
 
 
@@ -24,7 +25,7 @@ class Producer(SyncClient[AsyncProducer]):
     `namesrv` is `host:port;host:port` or a list; options carry RocketMQ's names and defaults. Every method raises only
     HighwaterError. One producer serves any number of threads at once. `enable_msg_trace` has it write a trace record of each
     send, beside it, to `trace_topic`. With `only_addresses` (`host:port`) it connects to these and the name servers alone, whatever
-    routes say.
+    routes say. What it waits for answers counts against `wait_budget`; when that is spent, sends raise TimeSpentError.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Producer(SyncClient[AsyncProducer]):
         enable_msg_trace: bool = False,
         trace_topic: str = RMQ_SYS_TRACE_TOPIC,
         only_addresses: Collection[str] | None = None,
+        wait_budget: WaitBudget | None = None,
     ) -> None:
         super().__init__(
             AsyncProducer(
@@ -71,6 +73,7 @@ class Producer(SyncClient[AsyncProducer]):
                 enable_msg_trace=enable_msg_trace,
                 trace_topic=trace_topic,
                 only_addresses=only_addresses,
+                wait_budget=wait_budget,
             )
         )
 

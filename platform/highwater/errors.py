@@ -8,6 +8,7 @@ HighwaterError
 ├── ConnectError                no one answers at the address
 ├── ConnectionLostError         the connection broke while an answer was awaited
 ├── RequestTimeoutError         no answer in time (also a TimeoutError)
+├── TimeSpentError              a WaitBudget is spent: nothing was sent
 ├── ProtocolError               the other end sent bytes that are not the protocol
 └── BrokerError                 the other end answered with a code other than success
     ├── PermissionDeniedError   16: no right, a wrong signature, or the topic or group is closed
@@ -91,6 +92,13 @@ class RequestTimeoutError(HighwaterError, TimeoutError):
     """No answer within the timeout: the other end may or may not have done what was asked."""
 
     code = "timeout"
+    retryable = True
+
+
+class TimeSpentError(HighwaterError):
+    """The client's `WaitBudget` is spent: earlier requests waited for as long as they may together. Nothing was sent."""
+
+    code = "time_spent"
     retryable = True
 
 

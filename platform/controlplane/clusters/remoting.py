@@ -2,7 +2,7 @@
 
 It connects to addresses of the cluster's own rows only, whatever a name server says. Every request has a time limit
 (HIGHWATER_REMOTING_TIMEOUT_MS), all that one Admin waits for daemons that do not answer another (HIGHWATER_REMOTING_PATIENCE_MS),
-and every error of the SDK becomes one of ours.
+all that one web request or task waits for a cluster a third (waiting.py), and every error of the SDK becomes one of ours.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,16 @@ from controlplane.clusters.remarks import error_words
 from controlplane.clusters.secrets import secret_decrypt
 from controlplane.clusters.states import state_word
 from controlplane.clusters.tls import cluster_tls
-from controlplane.common.errors import BrokerRefused, BrokerUnreachable, Conflict, InvalidInput
+from controlplane.clusters.waiting import wait_budget
+from controlplane.common.errors import BrokerRefused, BrokerUnreachable, ClusterSlow, Conflict, InvalidInput
+from controlplane.common.logging import get_logger
 from controlplane.common.places import Places
 from controlplane.common.sentences import say
-from highwater import Admin, Credentials, Producer
+from highwater import Admin, Credentials, Producer, WaitBudget
 from highwater.errors import BrokerError, HighwaterError, MessageIllegalError
 
 GATEWAY_GROUP = "HIGHWATER_CONSOLE"
+_log = get_logger("controlplane.clusters")
 _places = Places(settings.HIGHWATER_WEB_THREADS)
 
 
@@ -41,12 +44,13 @@ def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterato
     """Yield an Admin of a running cluster. A daemon that left one of its requests unanswered is not asked again by it.
 
     Raises Conflict when the cluster isn't running, BrokerRefused when a daemon answers with an error,
-    BrokerUnreachable when none answers, or when too many requests wait for the tenant's clusters.
+    BrokerUnreachable when none answers, or when too many requests wait for the tenant's clusters, ClusterSlow when this web
+    request or task has waited for the cluster as long as it may.
     """
     require_running(cluster)
     with (
         cluster_place(cluster),
-        remoting_errors(),
+        remoting_errors(cluster),
         Admin(
             cluster.name_server_addresses,
             credentials=control_credentials(cluster),
@@ -54,6 +58,7 @@ def cluster_admin(cluster: Cluster, *, timeout_ms: int | None = None) -> Iterato
             use_tls=cluster_tls(cluster) or False,
             only_addresses=broker_addresses(cluster),
             patience_ms=settings.HIGHWATER_REMOTING_PATIENCE_MS,
+            wait_budget=wait_budget(cluster.pk),
         ) as admin,
     ):
         yield admin
@@ -65,7 +70,7 @@ def cluster_producer(cluster: Cluster, *, retries: int = 2) -> Iterator[Producer
     require_running(cluster)
     with (
         cluster_place(cluster),
-        remoting_errors(),
+        remoting_errors(cluster),
         Producer(
             namesrv=cluster.name_server_addresses,
             group=GATEWAY_GROUP,
@@ -74,6 +79,7 @@ def cluster_producer(cluster: Cluster, *, retries: int = 2) -> Iterator[Producer
             timeout_ms=settings.HIGHWATER_REMOTING_TIMEOUT_MS,
             use_tls=cluster_tls(cluster) or False,
             only_addresses=broker_addresses(cluster),
+            wait_budget=wait_budget(cluster.pk),
         ) as producer,
     ):
         yield producer
@@ -90,6 +96,15 @@ def cluster_place(cluster: Cluster) -> Iterator[None]:
                 hint=say("Try again in a few seconds. If this goes on, look at the health of the tenant's clusters."),
             )
         yield
+
+
+@contextmanager
+def slow_cluster_logged() -> Iterator[None]:
+    """Log that a look at a cluster ended early because its daemons answer too slowly: the next look comes by itself."""
+    try:
+        yield
+    except ClusterSlow as error:
+        _log.warning("look ended early", cluster=error.extra["cluster"], error=error.message)
 
 
 def require_running(cluster: Cluster) -> None:
@@ -118,9 +133,23 @@ def require_running(cluster: Cluster) -> None:
         )
 
 
+def cluster_slow(cluster: Cluster, budget: WaitBudget) -> ClusterSlow:
+    """Return the error that says that `budget` is spent."""
+    return ClusterSlow(
+        say(
+            "The cluster %(cluster)s answers too slowly: its brokers and name servers took all of the %(seconds)s s that"
+            " may be waited for them here.",
+            cluster=cluster.slug,
+            seconds=f"{budget.total_ms / 1000:g}",
+        ),
+        hint=say("Look at the cluster's health, and try again."),
+        extra={"cluster": cluster.slug},
+    )
+
+
 @contextmanager
-def remoting_errors() -> Iterator[None]:
-    """Translate the SDK's errors where they arise."""
+def remoting_errors(cluster: Cluster | None = None) -> Iterator[None]:
+    """Translate the SDK's errors where they arise. Of a `cluster` for which all time for waiting is spent, it says that."""
     try:
         yield
     except BrokerError as error:
@@ -131,6 +160,9 @@ def remoting_errors() -> Iterator[None]:
     except MessageIllegalError as error:  # refused here: it never left
         raise InvalidInput(say("This message can't be sent: %(error)s.", error=error_words(error))) from error
     except HighwaterError as error:
+        budget = None if cluster is None else wait_budget(cluster.pk)
+        if cluster is not None and budget is not None and budget.is_spent:
+            raise cluster_slow(cluster, budget) from error
         raise BrokerUnreachable(
             say("The cluster does not answer: %(error)s", error=error_words(error)),
             hint=say("Look at the cluster's health, and try again."),

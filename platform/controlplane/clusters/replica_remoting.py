@@ -2,15 +2,16 @@
 
 One short connection for each request, without a thread or an event loop of its own: clusters are asked every three
 seconds. The control plane's credential signs everything. The brokers decide; each request names the epoch that it
-expects, so that repeating one is harmless.
+expects, so that repeating one is harmless. What a web request or task may wait for a cluster (waiting.py) holds here, too: once it
+is spent, everything here that asks one cluster raises ClusterSlow.
 """
 
 import socket
 import ssl
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,10 +20,12 @@ from uuid import UUID
 import msgspec
 
 from controlplane.clusters.models import Cluster, Credential, Replica
-from controlplane.clusters.remoting import GATEWAY_GROUP, control_credentials, credentials_of
+from controlplane.clusters.remoting import GATEWAY_GROUP, cluster_slow, control_credentials, credentials_of
 from controlplane.clusters.replica_answer import Answer as Answer
 from controlplane.clusters.tls import cluster_tls
-from highwater import Credentials
+from controlplane.clusters.waiting import wait_budget
+from highwater import Credentials, WaitBudget
+from highwater.errors import TimeSpentError
 from mqwire import replica_requests
 from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import ClusterInfo, DataVersion, KVTable, ReplicaStatus, TopicConfig, TopicConfigSerializeWrapper
@@ -53,17 +56,38 @@ class _Access:
 
     credentials: Credentials
     tls: ssl.SSLContext | None
+    budget: WaitBudget | None = None
+
+    @contextmanager
+    def waiting(self, address: str, timeout_s: float) -> Iterator[float]:
+        """Count the time until the block ends; the value is how long it may wait, in seconds. Raises TimeoutError."""
+        if self.budget is None:
+            yield timeout_s
+            return
+        with ExitStack() as counted:
+            try:
+                allowed_ms = counted.enter_context(self.budget.waiting(address, timeout_s * 1000))
+            except TimeSpentError as error:
+                raise TimeoutError(str(error)) from error
+            yield allowed_ms / 1000
 
 
 def _access(cluster: Cluster) -> _Access:
-    return _Access(control_credentials(cluster), cluster_tls(cluster))
+    """Return how a cluster is spoken with. Raises ClusterSlow when this web request or task has waited for it long enough."""
+    budget = wait_budget(cluster.pk)
+    if budget is not None and budget.is_spent:
+        raise cluster_slow(cluster, budget)
+    return _Access(control_credentials(cluster), cluster_tls(cluster), budget)
 
 
 def _accesses(clusters: Iterable[Cluster]) -> dict[UUID, _Access]:
     """Return how each is spoken with, by its id; one query for all."""
     by_id = {cluster.pk: cluster for cluster in clusters}
     controls = Credential.objects.filter(cluster__in=by_id, is_control=True)
-    return {row.cluster_id: _Access(credentials_of(row), cluster_tls(by_id[row.cluster_id])) for row in controls}
+    return {
+        row.cluster_id: _Access(credentials_of(row), cluster_tls(by_id[row.cluster_id]), wait_budget(row.cluster_id))
+        for row in controls
+    }
 
 
 def replica_statuses(
@@ -448,9 +472,10 @@ def _request(
     request = RemotingCommand.request(code, header, body=body)
     _signer(access.credentials).sign(request)
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + timeout_s
     incoming = Connection()
     with ExitStack() as closing:
+        timeout_s = closing.enter_context(access.waiting(address, timeout_s))
+        deadline = time.monotonic() + timeout_s
         stream = closing.enter_context(
             socket.create_connection((host, int(port)), timeout=min(timeout_s, _CONNECT_TIMEOUT_S))
         )

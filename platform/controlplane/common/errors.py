@@ -143,3 +143,10 @@ class BrokerUnreachable(ApplicationError):
     status = 503
     code = "broker_unreachable"
     title: ClassVar[str] = say("The cluster does not answer")
+
+
+class ClusterSlow(BrokerUnreachable):
+    """The cluster's daemons took all the time that one request or task may wait for them. Whether the last one acted is unknown."""
+
+    code = "cluster_slow"
+    title: ClassVar[str] = say("The cluster answers too slowly")

@@ -29,7 +29,7 @@ from controlplane.consumers.models import PacedSending, ReplayState
 from controlplane.tenants.models import Tenant
 from controlplane.topics.gateway import may_be_stored
 from highwater import Admin, Message, Producer, SendStatus
-from highwater.errors import ConnectError, HighwaterError
+from highwater.errors import ConnectError, HighwaterError, TimeSpentError
 
 RATE_MAX = 100
 SELECTED_MAX = 500
@@ -175,7 +175,7 @@ class _Turn:
             return False
         try:
             outcome = _send(producer, again)
-        except ConnectError as error:  # it never left: its turn comes again
+        except (ConnectError, TimeSpentError) as error:  # it never left: its turn comes again
             self.put_back(place)
             raise BrokerUnreachable(say("The cluster does not answer: %(error)s", error=error_words(error))) from error
         row.in_flight = None
@@ -235,7 +235,7 @@ _NOTED = ("ranges", "in_flight", "sent", "skipped", "failed", "unknown", "gone",
 def _send(producer: Producer, message: Message) -> tuple[str, str]:
     try:
         result = producer.send(message)
-    except ConnectError:
+    except (ConnectError, TimeSpentError):
         raise
     except HighwaterError as error:
         return "unknown" if may_be_stored(error) else "failed", bounded(error_words(error), 300)

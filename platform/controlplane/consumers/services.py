@@ -15,6 +15,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.remarks import error_words
 from controlplane.clusters.remoting import cluster_admin
+from controlplane.clusters.waiting import waits_bounded
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict, InvalidInput, NotFound
 from controlplane.common.sentences import say
@@ -25,10 +26,12 @@ from controlplane.consumers.reset_plan import QueueNow, QueueReset, ResetPlan, e
 from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
 from highwater import Admin, MessageQueue
-from highwater.errors import BrokerError, HighwaterError, NoRouteError
+from highwater.errors import BrokerError, HighwaterError, NoRouteError, TimeSpentError
 
 SHIFT_MAX = 10**12
 OFFSETS_MAX = 1000
+# A reset asks for each queue: one that has begun is not cut short where other requests would be.
+_RESET_TOTAL_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Target:
 def reset_preview(*, cluster: Cluster, group: str, topic: str, target: Target) -> ResetPlan:
     """Return what the reset would do now. Changes nothing. Raises InvalidInput, NotFound, Conflict, BrokerUnreachable."""
     target.check()
-    with cluster_admin(cluster) as admin:
+    with waits_bounded(_RESET_TOTAL_MS), cluster_admin(cluster) as admin:
         return _plan(admin, cluster, group, topic, target)
 
 
@@ -104,7 +107,7 @@ def reset_make(*, actor: Actor, cluster: Cluster, group: str, topic: str, target
     actor_require(actor, "offset.reset", cluster.tenant)
     factor_require(actor, "offset.reset", cluster.tenant)
     target.check()
-    with cluster_admin(cluster) as admin:
+    with waits_bounded(_RESET_TOTAL_MS), cluster_admin(cluster) as admin:
         plan = _plan(admin, cluster, group, topic, target)
         reset = _record(actor, cluster, group, topic, plan, target.kind, target.details)
         _apply(admin, reset)
@@ -127,7 +130,7 @@ def reset_undo(*, actor: Actor, reset: OffsetReset) -> OffsetReset:
     actor_require(actor, "offset.reset", reset.cluster.tenant)
     factor_require(actor, "offset.reset", reset.cluster.tenant)
     _require_undoable(reset)
-    with cluster_admin(reset.cluster) as admin:
+    with waits_bounded(_RESET_TOTAL_MS), cluster_admin(reset.cluster) as admin:
         plan = _undo_plan(admin, reset)
         with transaction.atomic():
             locked = OffsetReset.objects.select_for_update().get(pk=reset.pk)
@@ -255,7 +258,7 @@ def _apply(admin: Admin, reset: OffsetReset) -> None:
         queue = MessageQueue(reset.topic, one["broker_name"], one["queue_id"])
         try:
             admin.reset_offset(reset.consumer_group, queue, one["after"])
-        except BrokerError as error:
+        except (BrokerError, TimeSpentError) as error:
             one["outcome"], one["error"] = "failed", error_words(error)
         except HighwaterError as error:
             one["outcome"], one["error"] = "unknown", error_words(error)

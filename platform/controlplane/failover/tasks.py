@@ -7,6 +7,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, ClusterMode
+from controlplane.clusters.remoting import slow_cluster_logged
 from controlplane.clusters.selectors import clusters_watched
 from controlplane.common.turns import interleaved, turn
 from controlplane.failover import elections, sampling
@@ -38,7 +39,8 @@ def cluster_sample_task(cluster_id: str) -> None:
         return
     with turn("leaders", found.tenant_id, found.pk) as mine:
         if mine:
-            _look(found)
+            with slow_cluster_logged():
+                _look(found)
 
 
 def _look(found: Cluster) -> None:
@@ -71,7 +73,8 @@ def drill_window_look_task(window_id: str) -> None:
         return
     with turn("drills", found.cluster.tenant_id, found.cluster_id) as mine:
         if mine:
-            drill_window_look(found.pk, get_driver(), timezone.now())
+            with slow_cluster_logged():
+                drill_window_look(found.pk, get_driver(), timezone.now())
 
 
 @shared_task(name=TURN_TASK)

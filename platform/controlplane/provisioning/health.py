@@ -13,6 +13,7 @@ from controlplane.clusters.limits import quotas_reconcile
 from controlplane.clusters.models import Cluster, ClusterState, Health, NameServer, Replica
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.tls import cluster_tls
+from controlplane.clusters.waiting import wait_budget
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import bounded, say
 from controlplane.provisioning.accounts import accounts_reconcile
@@ -53,6 +54,7 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
         own_addresses,
         leader_addresses(cluster.pk),
         tls=cluster_tls(cluster),
+        budget=wait_budget(cluster.pk),
     )
     now = timezone.now()
     for daemon in daemons:

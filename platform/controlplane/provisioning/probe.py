@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.clusters.remarks import error_words
 from controlplane.common.sentences import say
-from highwater import Admin, Credentials
+from highwater import Admin, Credentials, WaitBudget
 from highwater.errors import HighwaterError, PermissionDeniedError
 
 _TIMEOUT_MS = 2000
@@ -56,17 +56,18 @@ def registrations(
     leader_addresses: Collection[str] = (),
     *,
     tls: ssl.SSLContext | None,
+    budget: WaitBudget | None = None,
 ) -> list[Registration]:
     """Ask each name server by itself for the brokers that it knows: they don't know each other.
 
     `own_addresses` are those of the replicas. A leader may be registered with its group's leader port, one of
     `leader_addresses`: then the broker that answers there is asked for its own address. No one connects anywhere else,
-    whatever a name server says.
+    whatever a name server says. All of it waits no longer than `budget` has left.
     """
     answers = []
     for name_server in name_servers:
         try:
-            with _admin([name_server], leader_addresses, credentials, tls) as admin:
+            with _admin([name_server], leader_addresses, credentials, tls, budget) as admin:
                 table = admin.cluster_info().broker_addr_table
                 found = {broker for data in table.values() for broker in data.broker_addrs.values()}
                 for address in found.intersection(leader_addresses).difference(own_addresses):
@@ -79,11 +80,20 @@ def registrations(
 
 
 def _admin(
-    name_servers: list[str], brokers: Collection[str], credentials: Credentials | None, tls: ssl.SSLContext | None
+    name_servers: list[str],
+    brokers: Collection[str],
+    credentials: Credentials | None,
+    tls: ssl.SSLContext | None,
+    budget: WaitBudget | None = None,
 ) -> Admin:
     """Return an Admin that connects to these addresses alone."""
     return Admin(
-        name_servers, credentials=credentials, timeout_ms=_TIMEOUT_MS, use_tls=tls or False, only_addresses=brokers
+        name_servers,
+        credentials=credentials,
+        timeout_ms=_TIMEOUT_MS,
+        use_tls=tls or False,
+        only_addresses=brokers,
+        wait_budget=budget,
     )
 
 

@@ -17,6 +17,7 @@ from controlplane.clusters.operations import (
     step_is_overdue,
     step_wait,
 )
+from controlplane.clusters.waiting import waits_unbounded
 from controlplane.clusters.workflows import step_title
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
@@ -50,7 +51,7 @@ def operation_step_run(step_id: uuid.UUID, driver: Driver) -> Outcome:
     if claim is None:
         return Outcome.NOT_CLAIMED
     try:
-        with claim_kept(claim):
+        with claim_kept(claim), waits_unbounded():
             return _run_claimed(claim, driver)
     except _DATABASE_AWAY as error:
         # Whatever was written or not: the claim ends by itself, and the step is run again.

@@ -8,6 +8,7 @@ from django.utils import timezone
 from controlplane.clusters.lifecycle import clusters_purge
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.clusters.operations import STEP_TASK, operations_resume, step_at_once
+from controlplane.clusters.remoting import slow_cluster_logged
 from controlplane.common.turns import interleaved, turn
 from controlplane.provisioning import health
 from controlplane.provisioning.certificate_files import certificates_renew
@@ -66,4 +67,5 @@ def cluster_sample_health_task(cluster_id: str) -> None:
         return
     with turn("health", cluster.tenant_id, cluster.pk) as mine:
         if mine:
-            health.cluster_sample_health(cluster.pk, get_driver())
+            with slow_cluster_logged():
+                health.cluster_sample_health(cluster.pk, get_driver())

@@ -33,6 +33,7 @@ HIGHWATER_PORT_RANGE = value("HIGHWATER_PORT_RANGE")
 HIGHWATER_DAEMON_COMMANDS: dict[str, list[str]] = {}  # daemon -> command line; default: this Python, `-m` daemon
 HIGHWATER_REMOTING_TIMEOUT_MS = 3000  # of every request to a name server or broker
 HIGHWATER_REMOTING_PATIENCE_MS = 9000  # for all daemons of a cluster that do not answer, each time it is worked on
+HIGHWATER_REMOTING_TOTAL_MS = 20_000  # that one web request waits for a cluster's daemons, whether these answer or not
 # Of each web process (granian's --blocking-threads): so many requests it answers at once, and clusters that hang get not all.
 HIGHWATER_WEB_THREADS = value("HIGHWATER_WEB_THREADS")
 # How long a worker that runs a step may be silent before another takes it over. It renews its claim four times as often.
@@ -138,6 +139,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "controlplane.common.middleware.RequestContextMiddleware",
+    "controlplane.clusters.waiting.WaitsMiddleware",
     "controlplane.common.https.HttpsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

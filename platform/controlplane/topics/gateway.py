@@ -42,6 +42,7 @@ from highwater import (
     NoRouteError,
     ReceivedMessage,
     SendResult,
+    TimeSpentError,
 )
 from highwater.message_trace import home_topic
 from mqwire.codes import ResponseCode
@@ -162,7 +163,7 @@ def may_be_stored(error: HighwaterError) -> bool:
     """
     if isinstance(error, BrokerError):
         return error.response_code == ResponseCode.SYSTEM_ERROR
-    return not isinstance(error, MessageIllegalError | NoRouteError | ConnectError)
+    return not isinstance(error, MessageIllegalError | NoRouteError | ConnectError | TimeSpentError)
 
 
 def sent_message(result: SendResult) -> SentMessage:

@@ -138,12 +138,12 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "controlplane.common.middleware.BrowserPolicyMiddleware",
     "controlplane.common.middleware.RequestContextMiddleware",
     "controlplane.clusters.waiting.WaitsMiddleware",
     "controlplane.common.https.HttpsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "controlplane.common.middleware.ContentSecurityPolicyMiddleware",
     "controlplane.accounts.session_middleware.SessionCookieMiddleware",
     "controlplane.common.middleware.LanguageMiddleware",
     "controlplane.common.in_flight.InFlightMiddleware",
@@ -200,6 +200,7 @@ TIME_ZONE = "UTC"
 STATIC_URL = "/static/"
 STATIC_ROOT = STATE_DIR / "static"
 STATICFILES_DIRS = [ROOT_DIR / "web" / "static"]
+WHITENOISE_ALLOW_ALL_ORIGINS = False  # pages of others load none of them
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
@@ -269,7 +270,11 @@ ALLAUTH_TRUSTED_PROXY_COUNT = value("HIGHWATER_TRUSTED_PROXIES")
 
 # --- security --------------------------------------------------------------------------------------------------------
 SESSION_COOKIE_HTTPONLY = True
+# Where all is HTTPS, each cookie's name begins with __Host- (production.py): no other host of the domain can set it.
 HIGHWATER_BROWSER_COOKIE_NAME = "browser"  # by which a browser is known that an account was used with
+HIGHWATER_THEME_COOKIE_NAME = "theme"
+HIGHWATER_MESSAGES_COOKIE_NAME = "messages"  # what the next page tells once
+MESSAGE_STORAGE = "controlplane.common.message_cookies.MessageStorage"
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
@@ -284,7 +289,7 @@ CONTENT_SECURITY_POLICY = {
     "font-src": "'self'",
     "connect-src": "'self'",
     "object-src": "'none'",
-    "base-uri": "'self'",
+    "base-uri": "'none'",
     "form-action": "'self'",
     "frame-ancestors": "'none'",
 }

@@ -63,7 +63,9 @@ function chooseTheme(button) {
   } else {
     document.documentElement.dataset.theme = theme;
   }
-  document.cookie = `theme=${theme}; path=/; max-age=${THEME_COOKIE_AGE_S}; samesite=lax`;
+  const name = button.parentElement.dataset.cookie;
+  const secure = name.startsWith("__Host-") ? "; secure" : "";
+  document.cookie = `${name}=${theme}; path=/; max-age=${THEME_COOKIE_AGE_S}; samesite=lax${secure}`;
   for (const other of document.querySelectorAll('button[name="theme"]')) {
     other.setAttribute("aria-pressed", String(other.value === theme));
   }

@@ -385,6 +385,7 @@ def theme_switch(context: template.Context) -> dict[str, Any]:
     return {
         "themes": [("system", _("System")), ("light", _("Light")), ("dark", _("Dark"))],
         "theme": chosen_theme(context),
+        "cookie": settings.HIGHWATER_THEME_COOKIE_NAME,
         # A page that answers a POST says where it can be seen again; its own address may take POST only.
         "next": context.get("seen_again_at") or context["request"].get_full_path(),
         "csrf_token": context.get("csrf_token"),
@@ -394,5 +395,5 @@ def theme_switch(context: template.Context) -> dict[str, Any]:
 @register.simple_tag(takes_context=True)
 def chosen_theme(context: template.Context) -> str:
     """Return `light`, `dark` or `system`: the reader's choice, from a cookie, so that the first paint is right."""
-    theme = context["request"].COOKIES.get("theme", "")
+    theme = context["request"].COOKIES.get(settings.HIGHWATER_THEME_COOKIE_NAME, "")
     return theme if theme in THEMES else "system"

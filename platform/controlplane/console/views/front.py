@@ -75,7 +75,7 @@ def language(request: HttpRequest) -> HttpResponse:
             max_age=_COOKIE_AGE_S,
             httponly=True,
             samesite="Lax",
-            secure=request.is_secure(),
+            secure=settings.SESSION_COOKIE_SECURE,
         )
     return response
 
@@ -86,7 +86,13 @@ def theme(request: HttpRequest) -> HttpResponse:
     response = HttpResponseRedirect(_page_before(request))
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
-        response.set_cookie("theme", chosen, max_age=_COOKIE_AGE_S, samesite="Lax", secure=request.is_secure())
+        response.set_cookie(
+            settings.HIGHWATER_THEME_COOKIE_NAME,
+            chosen,
+            max_age=_COOKIE_AGE_S,
+            samesite="Lax",
+            secure=settings.SESSION_COOKIE_SECURE,
+        )
     return response
 
 

@@ -52,6 +52,7 @@ _LIMITS = (
     "quota.messages.per.second",
     "quota.bytes.per.second",
     "quota.stored.bytes",
+    "quota.held.pulls",
 )
 
 

@@ -51,6 +51,7 @@ LOOKED_AT = {
     "cluster-authority": "certificate authority",
     "credential-list": "credentials",
     "credential-rotate": "credential rotate",
+    "credential-quotas": "credential quotas",
     "credential-delete": "credential delete",
     "topic-list": "topics",
     "topic-new": "topic new",

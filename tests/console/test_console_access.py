@@ -187,6 +187,7 @@ def addresses(world: World) -> list[str]:
             f"clusters/orders/credentials/{access_key}/reveal/",
             f"clusters/orders/credentials/{access_key}/delete/",
             f"clusters/orders/credentials/{access_key}/rotate/",
+            f"clusters/orders/credentials/{access_key}/quotas/",
             "clusters/orders/topics/",
             "clusters/orders/topics-csv/",
             "clusters/orders/lag-csv/",

@@ -228,6 +228,17 @@ FORMS = [
         {"overlap_hours": 168},
     ),
     Typed(
+        "credential_quotas.html curl-quotas",
+        "clusters/orders/credentials/{access_key}/quotas/",
+        {"quota_messages_per_second": "500", "quota_bytes_per_second": "1 MiB", "quota_connections": "many"},
+        {
+            "quota_messages_per_second": 500,
+            "quota_bytes_per_second": 1024 * 1024,
+            "quota_connections": "many",
+            "quota_held_pulls": None,
+        },
+    ),
+    Typed(
         "parts/send.html curl-send",
         "clusters/orders/topics/payments/send/",
         {"body": "grüße", "keys": "k-1 k-2", "properties": "colour=blue"},

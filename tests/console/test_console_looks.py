@@ -74,6 +74,7 @@ PAGES = (
     ("cluster settings", "/t/acme/clusters/orders/settings/"),
     ("configuration", "/t/acme/clusters/orders/settings/configuration/"),
     ("credentials", "/t/acme/clusters/orders/credentials/"),
+    ("credential quotas", "/t/acme/clusters/orders/credentials/{access_key}/quotas/"),
     ("credential rotate", "/t/acme/clusters/orders/credentials/{access_key}/rotate/"),
     ("credential delete", "/t/acme/clusters/orders/credentials/{access_key}/delete/"),
     ("topics", "/t/acme/clusters/orders/topics/"),

@@ -74,6 +74,12 @@ def test_figures_are_summed_over_the_leaders_and_the_fullest_disk_counts() -> No
     )
 
 
+@pytest.mark.parametrize("quota", ["quotaConnections", "quotaHeldPulls", "quota.held.pulls", "quotaMessagesPerSecond"])
+def test_what_is_meant_to_be_used_up_is_not_the_fullest_quota(quota: str) -> None:
+    found = figures_of([leader(quotas=f'[{{"quota": "{quota}", "name": "a", "used": 9, "limit": 9}}]')], groups=1)
+    assert found.quota_used == 0
+
+
 def test_a_group_that_is_away_from_one_leader_is_away_and_the_fullest_quota_counts() -> None:
     found = figures_of(
         [

@@ -66,7 +66,9 @@ LEAST = {
         "credential.delete", "diverged.manage", "group.promote", "offset.reset", "operation.cancel", "operation.retry",
         "service_account.view", "token.manage", "token.view", "topic.delete",
     },
-    Role.ADMIN: {"budget.manage", "masking.manage", "member.manage", "service_account.manage", "tenant.update"},
+    Role.ADMIN: {
+        "budget.manage", "credential.update", "masking.manage", "member.manage", "service_account.manage", "tenant.update",
+    },
 }  # fmt: skip
 OF_BILLING = {"billing.view", "budget.manage", "cluster.view", "tenant.view"}
 

@@ -24,14 +24,6 @@ from highwater import BrokerData, ClusterInfo, TopicConfig, TopicLimit, TopicSta
 from mqwire import bodies
 from tests.controlplane.world import Json, World
 
-NO_LIMITS = {
-    "reserve.time": None,
-    "reserve.bytes": None,
-    "quota.messages.per.second": None,
-    "quota.bytes.per.second": None,
-    "quota.stored.bytes": None,
-}
-
 
 class Brokers:
     """The masters of a cluster's groups; `sent` are the attributes of each, by address."""
@@ -39,6 +31,7 @@ class Brokers:
     def __init__(self, *groups: str) -> None:
         self.groups = groups
         self.sent: dict[str, dict[str, str | None]] = {}
+        self.attributes: dict[str, str] = {}  # what they have of a topic
         self.types: list[str | None] = []
 
     def cluster_info(self) -> ClusterInfo:
@@ -47,7 +40,7 @@ class Brokers:
         )
 
     def topic_config(self, topic: str, address: str) -> TopicConfig:
-        return TopicConfig(topic, 8, 8, 6)
+        return TopicConfig(topic, 8, 8, 6, attributes=self.attributes)
 
     def topic_stats(self, topic: str) -> TopicStats:
         return TopicStats(topic, ())
@@ -72,16 +65,18 @@ def brokers_of(*groups: str) -> Iterator[Brokers]:
         yield twin
 
 
-def test_without_limits_each_broker_is_told_to_have_none(world: World) -> None:
+def test_a_broker_is_told_to_drop_the_limits_that_it_has_and_of_no_others(world: World) -> None:
+    """One of an earlier version would not know their words."""
     with brokers_of("broker-a") as brokers:
+        brokers.attributes = {"reserve.time": "24", "quota.held.pulls": "5"}
         topic_create(actor=world.alice, cluster=world.cluster, name="plain")
-    assert brokers.sent == {"broker-a:1": NO_LIMITS}
+    assert brokers.sent == {"broker-a:1": {"reserve.time": None, "quota.held.pulls": None}}
 
 
 def test_a_topics_limits_are_told_to_its_broker(world: World) -> None:
     options = TopicOptions(
         retention_hours=24, retention_bytes=1000, quota_messages_per_second=5, quota_bytes_per_second=600,
-        quota_stored_bytes=7000,
+        quota_stored_bytes=7000, quota_held_pulls=80,
     )  # fmt: skip
     with brokers_of("broker-a") as brokers:
         topic_create(actor=world.alice, cluster=world.cluster, name="short", options=options)
@@ -91,6 +86,7 @@ def test_a_topics_limits_are_told_to_its_broker(world: World) -> None:
         "quota.messages.per.second": "5",
         "quota.bytes.per.second": "600",
         "quota.stored.bytes": "7000",
+        "quota.held.pulls": "80",
     }
 
 
@@ -112,8 +108,9 @@ def test_a_limit_that_is_taken_away_is_taken_from_the_brokers(world: World) -> N
         cluster=world.cluster, name="short", state=TopicState.ACTIVE, retention_hours=24, retention_bytes=9
     )
     with brokers_of("broker-a") as brokers:
+        brokers.attributes = {"reserve.time": "24", "reserve.bytes": "9"}
         topic_update(actor=world.alice, topic=topic, options=TopicOptions(retention_bytes=9))
-    assert brokers.sent["broker-a:1"] == {**NO_LIMITS, "reserve.bytes": "9"}
+    assert brokers.sent["broker-a:1"] == {"reserve.time": None, "reserve.bytes": "9"}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +122,7 @@ def test_a_limit_that_is_taken_away_is_taken_from_the_brokers(world: World) -> N
         {"quota_messages_per_second": -1},
         {"quota_bytes_per_second": 2**51},
         {"quota_stored_bytes": 0},
+        {"quota_held_pulls": 0},
     ],
 )
 def test_a_limit_out_of_range_is_refused_at_its_field(world: World, wrong: dict[str, int]) -> None:

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.clusters.api_base import ClusterApi
+from controlplane.clusters.credential_quotas import credential_update, credential_uses
 from controlplane.clusters.credential_services import (
     CreatedCredential,
     Permissions,
@@ -42,10 +43,13 @@ from controlplane.clusters.serializers import (
     ClusterSerializer,
     ClusterSuspendSerializer,
     ClusterUpdateSerializer,
+    CredentialChangedSerializer,
     CredentialCreateSerializer,
+    CredentialQuotasSerializer,
     CredentialRotateSerializer,
     CredentialSecretSerializer,
     CredentialSerializer,
+    CredentialUpdateSerializer,
     CredentialWithSecretSerializer,
     LimitsSerializer,
     OperationSerializer,
@@ -279,13 +283,31 @@ def _created(created: CreatedCredential) -> Response:
 class CredentialDetailApi(ClusterApi):
     """One credential."""
 
-    permissions: ClassVar = {"GET": "credential.view", "DELETE": "credential.delete"}
-    problems: ClassVar = {"DELETE": (409, 503)}
+    permissions: ClassVar = {
+        "GET": "credential.view",
+        "PATCH": "credential.update",
+        "DELETE": "credential.delete",
+    }
+    problems: ClassVar = {"PATCH": (409, 503), "DELETE": (409, 503)}
 
     @extend_schema(operation_id="credential_get", responses=CredentialSerializer)
     def get(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
         """Return the credential, without its secret."""
         return Response(CredentialSerializer(credential_get(self.cluster, access_key)).data)
+
+    @extend_schema(
+        operation_id="credential_update", request=CredentialUpdateSerializer, responses=CredentialChangedSerializer
+    )
+    def patch(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
+        """Change the credential's own quotas, which every broker keeps from then on. At most the tenant's limits; null takes
+        a quota away. 503 when the cluster could not be told: it gets them as soon as it answers.
+        """
+        form = CredentialUpdateSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        credential = credential_get(self.cluster, access_key)
+        changed = credential_update(actor=self.actor, credential=credential, quotas=form.validated_data)
+        credential = credential_get(self.cluster, access_key)
+        return Response({**CredentialSerializer(credential).data, "missing_daemons": list(changed.missing_daemons)})
 
     @extend_schema(operation_id="credential_delete", responses={204: None})
     def delete(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
@@ -295,6 +317,20 @@ class CredentialDetailApi(ClusterApi):
         """
         credential_delete(actor=self.actor, credential=credential_get(self.cluster, access_key))
         return Response(status=204)
+
+
+class CredentialQuotasApi(ClusterApi):
+    """The use of a credential's quotas."""
+
+    permissions: ClassVar = {"GET": "credential.view"}
+
+    @extend_schema(operation_id="credential_quotas", responses=CredentialQuotasSerializer, tags=["credentials"])
+    def get(self, request: Request, tenant: str, cluster: str, access_key: str) -> Response:
+        """Return what limits the credential at each broker, and how much of it is used, as the brokers say now. Empty while the
+        cluster does not run.
+        """
+        brokers = credential_uses(credential_get(self.cluster, access_key))
+        return Response(CredentialQuotasSerializer({"brokers": brokers}).data)
 
 
 class CredentialRotateApi(ClusterApi):

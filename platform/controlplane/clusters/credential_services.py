@@ -50,7 +50,7 @@ _GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
 OVERLAP_HOURS_MAX = 720
 # Of a key, topics and groups together: every daemon of the cluster has them in a file, which each look at its health makes again.
 EXCEPTIONS_MAX = 200
-_WITHOUT_DAEMONS = (ClusterState.SUSPENDED, ClusterState.DELETION_PENDING, ClusterState.DELETED)
+WITHOUT_DAEMONS = (ClusterState.SUSPENDED, ClusterState.DELETION_PENDING, ClusterState.DELETED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ def credential_create(
 
 
 def credential_rotate(*, actor: Actor, credential: Credential, overlap_hours: int) -> CreatedCredential:
-    """Make a key pair of the same name and rights that replaces this one, which works on for `overlap_hours` (0 to 720) and is
-    refused everywhere from then on, and deleted. Programs change to the new pair meanwhile, one after another.
+    """Make a key pair of the same name, rights and quotas that replaces this one, which works on for `overlap_hours` (0 to 720)
+    and is refused everywhere from then on, and deleted. Programs change to the new pair meanwhile, one after another.
 
     Raises what `credential_create` does, and then nothing has changed; Conflict for one that ends already. With no overlap a daemon
     that is missing may still let the old key in, until it answers.
@@ -160,6 +160,7 @@ def credential_rotate(*, actor: Actor, credential: Credential, overlap_hours: in
                 hint=say("Rotate the one that replaces it, or delete this one to end it now."),
             )
         replacement = _row(old.cluster, name=old.name, role=CredentialRole(old.role), permissions=_permissions_of(old))
+        Credential.objects.filter(pk=replacement.pk).update(**old.own_quotas)
         _note_knower(actor, replacement, made=True)
         ends_at = timezone.now() + timedelta(hours=overlap_hours)
         Credential.objects.filter(pk=old.pk).update(ends_at=ends_at, replaced_by=replacement, updated_at=timezone.now())
@@ -236,7 +237,7 @@ def credential_delete(*, actor: Actor, credential: Credential) -> None:
     """
     actor_require(actor, "credential.delete", credential.cluster.tenant)
     factor_require(actor, "credential.delete", credential.cluster.tenant)
-    is_at_rest = credential.cluster.state in _WITHOUT_DAEMONS
+    is_at_rest = credential.cluster.state in WITHOUT_DAEMONS
     if not is_at_rest:
         require_running(credential.cluster)
     with transaction.atomic():
@@ -327,7 +328,7 @@ def _delete_everywhere(clusters: dict[uuid.UUID, Cluster]) -> tuple[str, ...]:
     missing: list[str] = []
     for cluster in clusters.values():
         gone = cluster.credentials.filter(state=CredentialState.DELETING)
-        if cluster.state in _WITHOUT_DAEMONS:
+        if cluster.state in WITHOUT_DAEMONS:
             continue
         try:
             late = accounts_distribute(cluster).missing

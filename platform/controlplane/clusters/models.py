@@ -268,8 +268,14 @@ class CredentialState(models.TextChoices):
     DELETING = "deleting"
 
 
+# What a credential may be limited to by itself.
+CREDENTIAL_QUOTAS = ("quota_messages_per_second", "quota_bytes_per_second", "quota_connections", "quota_held_pulls")
+
+
 class Credential(BaseModel):
-    """An AccessKey and its secret, which is encrypted at rest."""
+    """An AccessKey and its secret, which is encrypted at rest. Its own quotas hold at each broker; null: the tenant's limits
+    alone.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="credentials")
     name = models.CharField(max_length=100)
@@ -283,6 +289,10 @@ class Credential(BaseModel):
     default_group_perm = models.CharField(max_length=16, default="SUB")
     topic_perms = models.JSONField(default=dict, help_text="topic -> DENY | PUB | SUB | PUB|SUB")
     group_perms = models.JSONField(default=dict, help_text="group -> DENY | SUB")
+    quota_messages_per_second = models.PositiveBigIntegerField(null=True, help_text="of its sends, and of its pulls")
+    quota_bytes_per_second = models.PositiveBigIntegerField(null=True, help_text="of its sends, and of its pulls")
+    quota_connections = models.PositiveBigIntegerField(null=True)
+    quota_held_pulls = models.PositiveBigIntegerField(null=True, help_text="pulls that wait for messages")
     ends_at = models.DateTimeField(null=True, help_text="refused everywhere from then on, and deleted")
     replaced_by = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="replaces")
 
@@ -296,6 +306,11 @@ class Credential(BaseModel):
 
     def __str__(self) -> str:
         return self.access_key
+
+    @property
+    def own_quotas(self) -> dict[str, int | None]:
+        """Its own quotas, by field."""
+        return {field: getattr(self, field) for field in CREDENTIAL_QUOTAS}
 
 
 class CredentialKnower(BaseModel):

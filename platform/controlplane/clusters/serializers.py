@@ -235,6 +235,19 @@ class ClusterGrowSerializer(Shape):
     )
 
 
+_QUOTA_HELP = {
+    "quota_messages_per_second": "of its sends, and as many of its pulls",
+    "quota_bytes_per_second": "of its sends, and as many of its pulls",
+    "quota_connections": "at once",
+    "quota_held_pulls": "pulls that wait for messages; a consumer has one for each of its queues",
+}
+
+
+def _quota_field(name: str) -> serializers.IntegerField:
+    words = f"{_QUOTA_HELP[name]}; at each broker, at most the tenant's limit; null: that limit alone"
+    return serializers.IntegerField(min_value=1, max_value=LIMIT_MAX, allow_null=True, required=False, help_text=words)
+
+
 class CredentialSerializer(Shape):
     """An account of the cluster, without its secret."""
 
@@ -246,6 +259,12 @@ class CredentialSerializer(Shape):
     default_group_perm = serializers.CharField()
     topic_perms = serializers.DictField(child=serializers.CharField())
     group_perms = serializers.DictField(child=serializers.CharField())
+    quota_messages_per_second = serializers.IntegerField(
+        allow_null=True, help_text="its own quotas, at each broker; null: the tenant's limit alone"
+    )
+    quota_bytes_per_second = serializers.IntegerField(allow_null=True)
+    quota_connections = serializers.IntegerField(allow_null=True)
+    quota_held_pulls = serializers.IntegerField(allow_null=True)
     known_to_former_members = serializers.ListField(
         child=serializers.EmailField(),
         default=list,
@@ -271,6 +290,30 @@ class CredentialWithSecretSerializer(CredentialSerializer):
         child=serializers.CharField(),
         help_text="brokers and name servers that have not confirmed the key yet; they get it as soon as they answer",
     )
+
+
+class CredentialChangedSerializer(CredentialSerializer):
+    """An account whose quotas were changed."""
+
+    missing_daemons = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="brokers and name servers that have not confirmed the change yet; they get it as soon as they answer",
+    )
+
+
+class CredentialUpdateSerializer(Shape):
+    """The account's own quotas: what is left out stays, null takes one away."""
+
+    quota_messages_per_second = _quota_field("quota_messages_per_second")
+    quota_bytes_per_second = _quota_field("quota_bytes_per_second")
+    quota_connections = _quota_field("quota_connections")
+    quota_held_pulls = _quota_field("quota_held_pulls")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a request that changes nothing."""
+        if not attrs:
+            raise serializers.ValidationError(f"Give one of {', '.join(f'`{name}`' for name in _QUOTA_HELP)}.")
+        return attrs
 
 
 class CredentialSecretSerializer(Shape):
@@ -418,4 +461,10 @@ class LimitsSerializer(Shape):
     """Everything that is limited."""
 
     limits = LimitSerializer(many=True)
+    brokers = BrokerUseSerializer(many=True)
+
+
+class CredentialQuotasSerializer(Shape):
+    """What limits an account at each broker, its own quotas and the tenant's limits, with its use."""
+
     brokers = BrokerUseSerializer(many=True)

@@ -35,6 +35,11 @@ urlpatterns = [
     path(f"{_CLUSTER}credentials/", apis.CredentialListApi.as_view(), name="credential-list"),
     path(f"{_CLUSTER}credentials/<slug:access_key>/", apis.CredentialDetailApi.as_view(), name="credential-detail"),
     path(
+        f"{_CLUSTER}credentials/<slug:access_key>/quotas/",
+        apis.CredentialQuotasApi.as_view(),
+        name="credential-quotas",
+    ),
+    path(
         f"{_CLUSTER}credentials/<slug:access_key>/reveal/",
         apis.CredentialRevealApi.as_view(),
         name="credential-reveal",

@@ -173,6 +173,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "PutBackRequest": {"dry_run": True},
     "UndoRequest": {"dry_run": True},
     "CredentialRotateRequest": {"overlap_hours": 24},
+    "PatchedCredentialUpdateRequest": {"quota_messages_per_second": 500, "quota_held_pulls": None},
     "CutDoneRequestRequest": {"done": True, "note": "All of it was sent again."},
     "ResendCreateRequest": {"rate_per_second": 10, "stop_after_failures": 10, "positions": [0, 4096]},
     "PreferRequest": {"replica": 1, "dry_run": True},
@@ -222,7 +223,12 @@ def add_examples(result: dict[str, Any], generator: object, request: object, pub
 
 
 # What changes something is to name something.
-_AT_LEAST_ONE = ("PatchedTenantUpdateRequest", "PatchedClusterUpdateRequest", "PatchedRuleSetRequest")
+_AT_LEAST_ONE = (
+    "PatchedTenantUpdateRequest",
+    "PatchedClusterUpdateRequest",
+    "PatchedCredentialUpdateRequest",
+    "PatchedRuleSetRequest",
+)
 # drf-spectacular's of a decimal number, which takes "", "-" and "." as well.
 _DECIMAL = re.compile(r"\^-\?\\d\{0,(\d+)\}\(\?:\\\.\\d\{0,(\d+)\}\)\?\$")
 

@@ -717,6 +717,13 @@ class TopicLimitsForm(forms.Form):
         label=say("Stored at most"),
         help_text=say("A size. Sends are refused when the topic stores so much. Left empty: the tenant’s limits."),
     )
+    quota_held_pulls = forms.IntegerField(
+        required=False,
+        label=say("Pulls that wait, at most"),
+        help_text=say(
+            "Each consumer group has one for each queue; further ones are refused. Left empty: the tenant’s limits."
+        ),
+    )
 
     @property
     def limits_are_open(self) -> bool:

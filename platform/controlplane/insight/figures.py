@@ -217,6 +217,9 @@ def _sum(values: Sequence[_Number | None]) -> _Number | None:
     return None if len(known) < len(values) else reduce(add, known)
 
 
+_MAY_BE_FULL = ("PerSecond", ".per.second", "quotaConnections", "quotaHeldPulls", "quota.held.pulls")
+
+
 def _fullest_quota(leaders: Sequence[Mapping[str, str]]) -> float | None:
     shares = [0.0]
     for one in leaders:
@@ -224,8 +227,9 @@ def _fullest_quota(leaders: Sequence[Mapping[str, str]]) -> float | None:
         if not isinstance(quotas, list):
             return None
         for quota in quotas:
-            # What rates are limited to is taken again each second: full is how a busy tenant looks.
-            if not str(quota["quota"]).endswith(("PerSecond", ".per.second")) and quota["limit"] > 0:
+            # What rates are limited to is taken again each second: full is how a busy tenant looks. What a tenant gave a key of
+            # connections and held pulls, or a topic, is meant to be used up.
+            if not str(quota["quota"]).endswith(_MAY_BE_FULL) and quota["limit"] > 0:
                 shares.append(quota["used"] / quota["limit"])
     return max(shares)
 

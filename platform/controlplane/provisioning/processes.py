@@ -10,6 +10,7 @@ from django.conf import settings
 
 from controlplane.clusters.broker_keys import properties_of
 from controlplane.clusters.configuration import wanted_values
+from controlplane.clusters.credential_quotas import quota_members
 from controlplane.clusters.credential_services import acl_account, credentials_in_force
 from controlplane.clusters.limits import broker_quota_keys
 from controlplane.clusters.models import (
@@ -105,7 +106,7 @@ def process_names_of(clusters: Iterable[Cluster]) -> set[str]:
 def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
     """Return the name servers as they are to run. Ports must have been allocated."""
     control = acl_account(cluster.credentials.get(is_control=True))
-    accounts, user = render_plain_acl(control, _accounts(cluster)), cluster_user(cluster)
+    accounts, user = _accounts(cluster, control), cluster_user(cluster)
     daemons = []
     for server in cluster_name_servers(cluster):
         folder = f"namesrv-{server.position}"
@@ -139,7 +140,7 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
 def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = False) -> list[Daemon]:
     """Return the brokers as they are to run. Ports must have been allocated, or such brokers are left out."""
     control = acl_account(cluster.credentials.get(is_control=True))
-    accounts = render_plain_acl(control, _accounts(cluster))
+    accounts = _accounts(cluster, control)
     addresses = [server.address for server in cluster_name_servers(cluster)]
     daemons = []
     replicas = cluster_replicas(cluster)
@@ -245,8 +246,11 @@ def cluster_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
     return [*name_server_daemons(cluster, driver), *brokers]
 
 
-def _accounts(cluster: Cluster) -> list[AclAccount]:
-    return [acl_account(credential) for credential in credentials_in_force(cluster).order_by("created_at")]
+def _accounts(cluster: Cluster, control: AclAccount) -> str:
+    """Return the text of the file of accounts."""
+    credentials = credentials_in_force(cluster).order_by("created_at")
+    quotas = {credential.access_key: quota_members(credential) for credential in credentials}
+    return render_plain_acl(control, [acl_account(credential) for credential in credentials], quotas)
 
 
 def _account_files(folder: str, accounts: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ Pure functions: values in, text out.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import yaml
 
@@ -215,13 +216,18 @@ def _metering(configuration: BrokerConfiguration) -> dict[str, str | int | bool]
     return {} if interval_ms == METERING_INTERVAL_MS else {"meteringIntervalMs": interval_ms}
 
 
-def render_plain_acl(control: AclAccount, accounts: Sequence[AclAccount]) -> str:
+def render_plain_acl(
+    control: AclAccount, accounts: Sequence[AclAccount], quotas: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+) -> str:
     """Return the text of plain_acl.yml: the infrastructure's account, and the tenant's. No address is trusted by itself:
-    every request must be signed.
+    every request must be signed. `quotas` are accounts' own, by access key and by the member that says so.
     """
     document = {
         "globalWhiteRemoteAddresses": [],
-        "accounts": [{**_account(control), "infrastructure": True}, *(_account(account) for account in accounts)],
+        "accounts": [
+            {**_account(control), "infrastructure": True},
+            *({**_account(account), **quotas.get(account.access_key, {})} for account in accounts),
+        ],
     }
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 

@@ -84,6 +84,7 @@ PERMISSIONS: dict[str, Requirement] = {
     "credential.view": Requirement(Role.VIEWER, Scope.READ),
     "credential.reveal": Requirement(Role.DEVELOPER, Scope.CREDENTIALS),
     "credential.create": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
+    "credential.update": Requirement(Role.ADMIN, Scope.CREDENTIALS),
     "credential.delete": Requirement(Role.OPERATOR, Scope.CREDENTIALS),
     "operation.view": Requirement(Role.VIEWER, Scope.READ),
     "operation.retry": Requirement(Role.OPERATOR, Scope.MANAGE),

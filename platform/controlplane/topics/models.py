@@ -46,6 +46,7 @@ class Topic(BaseModel):
     quota_messages_per_second = models.PositiveBigIntegerField(null=True, help_text="of its sends")
     quota_bytes_per_second = models.PositiveBigIntegerField(null=True, help_text="of its sends")
     quota_stored_bytes = models.PositiveBigIntegerField(null=True, help_text="past it sends are refused")
+    quota_held_pulls = models.PositiveBigIntegerField(null=True, help_text="of pulls that wait for its messages")
     state = models.CharField(max_length=16, choices=TopicState.choices, default=TopicState.CREATING)
     error = SentencesField(null=True, help_text="{cause, hint} of the last failure")
 

@@ -79,9 +79,11 @@ _LIMIT_WORDS = {
     "quota.messages.per.second": say("Messages sent in a second"),
     "quota.bytes.per.second": say("Bytes sent in a second"),
     "quota.stored.bytes": say("Bytes stored"),
+    "quota.held.pulls": say("Pulls that wait"),
     "quotaTopicMessagesPerSecond": say("Messages sent in a second, by the tenant’s limits"),
     "quotaTopicBytesPerSecond": say("Bytes sent in a second, by the tenant’s limits"),
     "quotaTopicStoredBytes": say("Bytes stored, by the tenant’s limits"),
+    "quotaTopicHeldPulls": say("Pulls that wait, by the tenant’s limits"),
 }
 
 

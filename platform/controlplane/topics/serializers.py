@@ -84,6 +84,7 @@ class TopicSerializer(Shape):
     quota_messages_per_second = serializers.IntegerField(allow_null=True)
     quota_bytes_per_second = serializers.IntegerField(allow_null=True)
     quota_stored_bytes = serializers.IntegerField(allow_null=True)
+    quota_held_pulls = serializers.IntegerField(allow_null=True)
     state = serializers.ChoiceField(choices=TopicState.choices)
     error = ErrorSerializer(allow_null=True)
     created_at = serializers.DateTimeField()
@@ -101,6 +102,8 @@ _LIMITS = {
     "quota_messages_per_second": "of sends to the whole topic; more are refused with SYSTEM_BUSY; null: the tenant's limits alone",
     "quota_bytes_per_second": "of sends to the whole topic; more are refused with SYSTEM_BUSY; null: the tenant's limits alone",
     "quota_stored_bytes": "sends are refused with SYSTEM_BUSY when the topic stores so much; null: the tenant's limits alone",
+    "quota_held_pulls": "pulls that wait for its messages, of all consumers together; more are refused with SYSTEM_BUSY; each"
+    " consumer group has one for each queue; null: the tenant's limits alone",
 }
 
 
@@ -136,6 +139,7 @@ class TopicOptionsSerializer(Shape):
     quota_messages_per_second = limit_field("quota_messages_per_second", default=None)
     quota_bytes_per_second = limit_field("quota_bytes_per_second", default=None)
     quota_stored_bytes = limit_field("quota_stored_bytes", default=None)
+    quota_held_pulls = limit_field("quota_held_pulls", default=None)
 
 
 @extend_schema_field({"type": "string", "pattern": f"^{NAME_PATTERN}$"})
@@ -164,6 +168,7 @@ class TopicUpdateSerializer(Shape):
     quota_messages_per_second = limit_field("quota_messages_per_second", required=False)
     quota_bytes_per_second = limit_field("quota_bytes_per_second", required=False)
     quota_stored_bytes = limit_field("quota_stored_bytes", required=False)
+    quota_held_pulls = limit_field("quota_held_pulls", required=False)
 
 
 class BrowseQuerySerializer(Shape):

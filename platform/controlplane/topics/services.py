@@ -29,7 +29,7 @@ from controlplane.tenants.rules import actor_require
 from controlplane.tenants.sensitive import factor_require
 from controlplane.topics.models import MessageType, Topic, TopicState
 from controlplane.topics.names import topic_name_check
-from highwater import Admin
+from highwater import Admin, TopicConfig
 from highwater.errors import TopicNotFoundError
 
 QUEUES_MAX = 128
@@ -45,6 +45,7 @@ _OPTIONS = (
     "quota_messages_per_second",
     "quota_bytes_per_second",
     "quota_stored_bytes",
+    "quota_held_pulls",
 )
 # Those of new topics.
 MESSAGE_TYPES = [value for value in MessageType.values if value != MessageType.TRANSACTION]
@@ -59,6 +60,7 @@ _SHARED_LIMITS = {
     "quota_messages_per_second": "quota.messages.per.second",
     "quota_bytes_per_second": "quota.bytes.per.second",
     "quota_stored_bytes": "quota.stored.bytes",
+    "quota_held_pulls": "quota.held.pulls",
 }
 TOPIC_LIMITS = ("retention_hours", *_SHARED_LIMITS)
 _READ = 4
@@ -78,6 +80,7 @@ class TopicOptions:
     quota_messages_per_second: int | None = None
     quota_bytes_per_second: int | None = None
     quota_stored_bytes: int | None = None
+    quota_held_pulls: int | None = None
 
     @classmethod
     def of(cls, topic: Topic) -> "TopicOptions":
@@ -230,10 +233,12 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
                 without_master.append(group)
                 continue
             is_out = not (read[position] or write[position])
-            kept = _read_queues_of(admin, topic.name, address) if keep_read_queues or is_out else 0
+            present = _present(admin, topic.name, address)
+            kept = present.read_queue_nums if present is not None and (keep_read_queues or is_out) else 0
             if is_out and not kept:
                 continue
-            _create_in_group(admin, topic, address, _Share(read[position], write[position], kept))
+            attributes = {} if present is None else present.attributes
+            _create_in_group(admin, topic, address, _Share(read[position], write[position], kept, attributes))
     if without_master:
         raise Conflict(
             say("The broker group %(names)s has no master at the moment.", names=", ".join(without_master)),
@@ -272,7 +277,8 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
                 or any(present.attributes.get(name) != value for name, value in _limits(topic, write).items())
             )
         if is_wrong:
-            wrong.append((topic, _Share(read, write, 0 if present is None else present.read_queue_nums)))
+            kept = (0, {}) if present is None else (present.read_queue_nums, present.attributes)
+            wrong.append((topic, _Share(read, write, *kept)))
     if wrong:
         with cluster_admin(cluster) as admin:
             for topic, share in wrong:
@@ -282,14 +288,23 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """A broker group's share of a topic's queues; `kept` are the read queues that it has to keep."""
+    """A broker group's share of a topic's queues; `kept` are the read queues that it has to keep, `attributes` what it has of the
+    topic.
+    """
 
     read: int
     write: int
     kept: int
+    attributes: Mapping[str, str]
 
 
 def _create_in_group(admin: Admin, topic: Topic, address: str, share: _Share) -> None:
+    # What it has not is not taken away: a broker of an earlier version does not know the word, and would refuse the rest.
+    limits = {
+        name: value
+        for name, value in _limits(topic, share.write).items()
+        if value is not None or name in share.attributes
+    }
     admin.create_topic(
         topic.name,
         address=address,
@@ -298,7 +313,7 @@ def _create_in_group(admin: Admin, topic: Topic, address: str, share: _Share) ->
         # A group that gets no queue any more can still be read empty.
         perm=topic.perm if share.write else topic.perm & _READ,
         order=topic.message_type == MessageType.FIFO,
-        attributes={**_type(topic), **_limits(topic, share.write)},
+        attributes={**_type(topic), **limits},
     )
 
 
@@ -327,11 +342,12 @@ def queues_spread(queue_nums: int, groups: int) -> list[int]:
     return [share + (position < rest) for position in range(groups)]
 
 
-def _read_queues_of(admin: Admin, topic: str, address: str) -> int:
+def _present(admin: Admin, topic: str, address: str) -> TopicConfig | None:
+    """Return the topic as the broker keeps it, None when it does not."""
     try:
-        return admin.topic_config(topic, address).read_queue_nums
+        return admin.topic_config(topic, address)
     except TopicNotFoundError:
-        return 0
+        return None
 
 
 def _settle(topic: Topic, state: TopicState, error: dict[str, str] | None = None, *, deleting: bool = False) -> Topic:

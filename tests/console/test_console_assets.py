@@ -57,3 +57,20 @@ def test_every_icon_that_a_template_names_is_in_the_sprite() -> None:
     }
     assert named
     assert all(f'id="{name}"' in sprite for name in named)
+
+
+def test_no_script_of_ours_makes_markup_or_code_of_a_text_or_listens_to_other_windows() -> None:
+    makers = (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "Function(",
+        "srcdoc",
+        '"message"',
+    )
+    scripts = sorted((Path(settings.ROOT_DIR) / "web" / "static" / "js").glob("*.js"))
+    assert len(scripts) > 4
+    found = [f"{script.name}: {maker}" for script in scripts for maker in makers if maker in script.read_text("utf-8")]
+    assert found == []

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.core import mail
+from django.core.mail import BadHeaderError
 from django.test import Client, override_settings
 from django.utils import timezone
 
@@ -19,6 +20,7 @@ from controlplane.alerts.services import silence_create
 from controlplane.common import throttling
 from controlplane.common.errors import InvalidInput, LimitReached
 from controlplane.common.logging import loggable_path
+from controlplane.common.mails import mail_each
 from controlplane.tenants import token_services
 from controlplane.tenants.models import Membership, Role
 from controlplane.tenants.services import membership_remove, membership_update, tenant_create, tenant_update
@@ -112,6 +114,20 @@ def test_a_strangers_guesses_do_not_lock_the_account_for_its_owner(db: None) -> 
         assert log_in("203.0.113.9", "guess") == 200
     assert log_in("203.0.113.9", PASSWORD) == 200, "too many guesses from there"
     assert log_in("198.51.100.7", PASSWORD) == 302
+
+
+@override_settings(ACCOUNT_RATE_LIMITS={})
+def test_from_one_address_no_one_signs_up_without_end(db: None) -> None:
+    form = {"email": "dora@example.com", "password1": "x", "password2": "y"}
+    answers = [Client(REMOTE_ADDR="203.0.113.9").post("/signup/", form).status_code for _ in range(21)]
+    assert answers == [200] * 20 + [429]
+    assert Client(REMOTE_ADDR="198.51.100.7").post("/signup/", form).status_code == 200
+
+
+def test_a_subject_of_two_lines_makes_no_second_header(db: None) -> None:
+    with pytest.raises(BadHeaderError):
+        mail_each("x", {"a@example.com": ""}, lambda: ("An alert\nBcc: thief@example.com", "text"))
+    assert mail.outbox == []
 
 
 @pytest.mark.parametrize("character", ["\n", "\x1b", "\x00", "\u202e", "\u200b", "\u2028"])

@@ -43,6 +43,7 @@ from controlplane.billing.serializers import (
     UsageRecordQuerySerializer,
     UsageRecordSerializer,
 )
+from controlplane.common.downloads import as_download
 from controlplane.common.errors import NotFound
 from controlplane.common.pagination import CursorPagination, paginated
 from controlplane.common.sentences import say
@@ -279,9 +280,7 @@ def month_of(request: Request) -> Month:
 
 def csv_response(invoice: InvoiceView) -> HttpResponse:
     """Return the answer that a browser saves as a file."""
-    response = HttpResponse(invoice_csv(invoice), content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="{invoice.name}.csv"'
-    return response
+    return as_download(HttpResponse(invoice_csv(invoice), content_type="text/csv; charset=utf-8"), invoice.name, "csv")
 
 
 def pdf_response(invoice: InvoiceView, language: str) -> HttpResponse:
@@ -290,26 +289,22 @@ def pdf_response(invoice: InvoiceView, language: str) -> HttpResponse:
     with translation.override(language):
         content = invoice_pdf(invoice, page_url)
     name = invoice.name if language == settings.LANGUAGE_CODE else f"{invoice.name}-{language}"
-    return _file(content, "application/pdf", f"{name}.pdf")
+    return as_download(HttpResponse(content, content_type="application/pdf"), name, "pdf")
 
 
 def export_response(tenant: Tenant, month: Month, kind: str) -> HttpResponse:
     """Return a month's usage as a file; raises NotFound for a kind that there is not."""
     match kind:
         case "csv":
-            return _file(usage_csv(tenant, month), "text/csv; charset=utf-8", f"usage-{month}.csv")
+            response = HttpResponse(usage_csv(tenant, month), content_type="text/csv; charset=utf-8")
+            return as_download(response, f"usage-{month}", "csv")
         case "parquet":
-            content = usage_parquet(tenant, month)
-            return _file(content, "application/vnd.apache.parquet", f"usage-{month}.parquet")
+            response = HttpResponse(usage_parquet(tenant, month), content_type="application/vnd.apache.parquet")
+            return as_download(response, f"usage-{month}", "parquet")
         case "focus":
-            return _file(cost_focus_csv(tenant, month), "text/csv; charset=utf-8", f"focus-1.2-{month}.csv")
+            response = HttpResponse(cost_focus_csv(tenant, month), content_type="text/csv; charset=utf-8")
+            return as_download(response, f"focus-1.2-{month}", "csv")
     raise NotFound(say("Usage is exported as csv, parquet or focus."))
-
-
-def _file(content: bytes, content_type: str, name: str) -> HttpResponse:
-    response = HttpResponse(content, content_type=content_type)
-    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
 
 
 def _head(invoice: Invoice) -> dict[str, Any]:

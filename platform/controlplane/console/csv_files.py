@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.http import HttpResponse
 
+from controlplane.common.downloads import as_download
 from controlplane.common.spreadsheets import spreadsheet_text
 
 
@@ -17,9 +18,7 @@ def csv_response(name: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     writer.writerow(columns)
     writer.writerows([_cell(value) for value in row] for row in rows)
     response = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")
-    safe = "".join(letter for letter in name if (letter.isascii() and letter.isalnum()) or letter in "-_")
-    response.headers["Content-Disposition"] = f'attachment; filename="{safe}.csv"'
-    return response
+    return as_download(response, name, "csv")
 
 
 def _cell(value: object) -> str:

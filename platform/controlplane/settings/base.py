@@ -181,9 +181,14 @@ CACHES: dict[str, Any] = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
-        "KEY_PREFIX": "hw",
+        "KEY_PREFIX": "hw:json",
         # Only rate limits are in it: a page waits a moment for them, not longer.
-        "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": Retry(NoBackoff(), 1)},
+        "OPTIONS": {
+            "serializer": "controlplane.common.cache_values.JsonSerializer",
+            "socket_timeout": 1,
+            "socket_connect_timeout": 1,
+            "retry": Retry(NoBackoff(), 1),
+        },
     }
 }
 

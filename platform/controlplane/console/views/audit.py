@@ -10,6 +10,7 @@ from django.http import HttpResponse, QueryDict
 from django.views.decorators.http import require_safe
 
 from controlplane.common.audit_chain import CHECKED_IN_REQUEST_MAX, chain_check
+from controlplane.common.downloads import as_download
 from controlplane.common.models import AuditEvent
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of
@@ -63,8 +64,7 @@ def audit_file(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Return the events that match as CSV."""
     content = audit_csv(_events(tenant, AuditSearchForm(request.GET)))
     response = HttpResponse(content, content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="audit-{tenant.slug}.csv"'
-    return response
+    return as_download(response, f"audit-{tenant.slug}", "csv")
 
 
 def _events(tenant: Tenant, form: AuditSearchForm) -> QuerySet[AuditEvent]:

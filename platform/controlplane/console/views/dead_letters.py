@@ -10,6 +10,7 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.clusters.selectors import cluster_get
+from controlplane.common.downloads import as_download
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
@@ -83,9 +84,7 @@ def dead_letters_file(request: ConsoleRequest, tenant: Tenant, cluster: str, gro
     found = cluster_get(tenant, cluster)
     lines = dead_letters_export(actor=request.user, cluster=found, group=group, as_csv=kind == "csv")
     response = HttpResponse("".join(lines), content_type=EXPORT_TYPES[kind])
-    name = "".join(letter for letter in group if letter.isalnum() or letter in "-_")
-    response.headers["Content-Disposition"] = f'attachment; filename="dead-letters-{name}.{kind}"'
-    return response
+    return as_download(response, f"dead-letters-{group}", kind)
 
 
 @require_safe

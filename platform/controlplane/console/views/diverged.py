@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.selectors import cluster_get
+from controlplane.common.downloads import as_download
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
@@ -155,10 +156,7 @@ def diverged_file(
         actor=request.user, cluster=cluster_get(tenant, cluster), group=group, replica_id=replica, name=name
     )
     response = HttpResponse("".join(cut_export(actor=request.user, cut=cut)), content_type=JSON_LINES)
-    response.headers["Content-Disposition"] = (
-        f'attachment; filename="{cut.group_name}-{cut.replica_id}-{cut.name}.jsonl"'
-    )
-    return response
+    return as_download(response, f"{cut.group_name}-{cut.replica_id}-{cut.name}", "jsonl")
 
 
 @require_POST

@@ -515,11 +515,12 @@ class Faults:
         world, loop, control = self._world, self._loop, self._world.control_plane
         leaders = [one for one in world.machines if one.process and one.process.replica.leads]
         followers = [one for one in world.machines if one not in leaders]
-        if not leaders or not followers:
+        if not leaders or not followers or loop.now_s < self._composed_until_s:
             return
         leader, candidate = leaders[0], loop.random.choice(followers)
         others = [one.name for one in world.machines if one is not leader]
         lasts_s = _PROMOTION_S + loop.random.uniform(1.0, 4.0)
+        self._composed_until_s = loop.now_s + lasts_s
         self._block_for(lasts_s, [(leader.name, name) for name in [*others, *world.name_server_names, control.name]])
         control.start(control.promote_unclean(candidate.name))
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _COMPOSED_S = 6.0  # as long as a fault with several parts takes at most
 _LOOK_S = 0.01
+_GLANCE_S = 0.001  # less than a record takes to reach another replica
 _CALM_S = 1.2  # between faults, lest others spoil such a one
 
 
@@ -68,6 +69,7 @@ class QuorumFaults(Faults):
             5: self._disk_in_the_past,
             6: self._rot_of_two,
             8: self._rot_of_own_records,
+            9: self._older_but_longer,
         }
         voters_change = self._world.flush == "sync" or not self._power_cuts
         return plans | {4: self._new_disk_beside_other_voters} if voters_change else plans
@@ -173,6 +175,38 @@ class QuorumFaults(Faults):
             fresh.start()
 
         loop.after(_LOOK_S, look)
+
+    def _older_but_longer(self) -> None:
+        """A leader is cut off as soon as it is elected, with its first records and some sends. When it comes back, the one elected
+        after it is gone, and the third replica has less than it has, but of a later epoch.
+        """
+        loop, network, before = self._loop, self._world.network, self._leader()
+        if loop.now_s < self._composed_until_s or len(self._machines) != 3:
+            return
+        self._composed_until_s = loop.now_s + _COMPOSED_S
+        before.kill()
+        self._later(0.5, before.start)
+        cut: list[tuple[str, str]] = []
+        elected: list[QuorumMachine] = []
+
+        def look() -> None:
+            if self.stopped or loop.now_s > self._composed_until_s:
+                return
+            leading = [
+                one for one in self._machines if one.process and one.process.replica.leads and one not in elected
+            ]
+            if leading and not elected:
+                elected.append(leading[0])
+                cut.extend((leading[0].name, one.name) for one in self._machines if one is not leading[0])
+                self._block_for(_COMPOSED_S, cut)
+            elif leading and leading[0].process and leading[0].process.replica.has_confirmed_epoch:
+                leading[0].kill()
+                network.blocked.difference_update({*cut, *((other, one) for one, other in cut)})
+                loop.after(_COMPOSED_S, leading[0].start)
+                return
+            loop.after(_GLANCE_S, look)
+
+        loop.after(_GLANCE_S, look)
 
     def _may_lose(self, machine: QuorumMachine) -> bool:
         """Whether its disk may be replaced, whichever voters count, or will count in a moment."""

@@ -28,6 +28,7 @@ from django.conf import settings
 from django.contrib.messages.storage import default_storage
 from django.http import HttpResponse
 from django.test import Client, RequestFactory, override_settings
+from controlplane.accounts.known_browsers import browser_cookie_set
 
 # Files have their names by no manifest, which `collectstatic` would make.
 override_settings(STORAGES={"staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}}).enable()
@@ -45,6 +46,8 @@ request.session = {}
 storage, answer = default_storage(request), HttpResponse()
 storage.add(20, "done")
 storage.update(answer)
+request.browser_id_given = "x" * 43
+browser_cookie_set(request, answer)
 keep(answer)
 lost = browser.get("/no-such-page/", secure=True)
 refused = browser.get("/%00/", secure=True)
@@ -52,6 +55,8 @@ print(json.dumps({
     "cookies": cookies,
     "names": sorted(value for name in dir(settings) if name.endswith("COOKIE_NAME") and (value := getattr(settings, name))),
     "hsts": [one.headers.get("Strict-Transport-Security") for one in (page, lost, refused)],
+    "session": [settings.SESSION_COOKIE_SECURE, settings.SESSION_COOKIE_HTTPONLY, settings.SESSION_COOKIE_SAMESITE,
+                settings.SESSION_COOKIE_DOMAIN, settings.SESSION_COOKIE_PATH],
     "theme": "data-cookie=\\"__Host-theme\\"" in page.content.decode(),
 }))
 """
@@ -87,7 +92,9 @@ def test_in_production_no_other_host_can_set_a_cookie_of_ours_and_browsers_come_
     assert asked.returncode == 0, asked.stderr
     told = json.loads(asked.stdout.splitlines()[-1])
     assert [name for name in told["names"] if not name.startswith("__Host-")] == []
-    assert set(told["cookies"]) >= {"__Host-theme", "__Host-language", "__Host-messages"}
+    kept = {"__Host-theme", "__Host-language", "__Host-messages", "__Host-browser", "__Host-csrftoken"}
+    assert set(told["cookies"]) == kept
+    assert told["session"] == [True, True, "Lax", None, "/"]
     for name, cookie in told["cookies"].items():
         assert name.startswith("__Host-")
         assert (cookie["secure"], cookie["path"], cookie["domain"], cookie["samesite"]) == (True, "/", "", "Lax"), name

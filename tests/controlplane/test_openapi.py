@@ -139,6 +139,51 @@ def test_the_description_forbids_members_that_a_request_does_not_have(document: 
     assert not jsonschema_rs.is_valid(shape, {"slug": "acme", "name": "Acme", "nmae": "Acme"})
 
 
+# How long a body may be, the size of its request and the broker say; how many brokers, the cluster's mode; a rule's threshold, its
+# kind; and of a decimal number its digits.
+_BOUND_ELSEWHERE = {
+    *(f"{shape}.{member}" for shape in ("ResendRequest", "TestMessageRequest") for member in ("body", "body_base64")),
+    *("ClusterCreateRequest.groups", "ClusterCreateRequest.replicas", "PatchedRuleSetRequest.threshold"),
+    "ThresholdsRequest.growth_per_second",
+}
+
+
+def test_every_member_of_a_request_has_its_bounds(document: dict[str, Any]) -> None:
+    shapes: dict[str, Any] = document["components"]["schemas"]
+    seen: set[str] = set()
+    unbounded: set[str] = set()
+
+    def look(shape: dict[str, Any], where: str) -> None:
+        name = shape.get("$ref", "").rpartition("/")[2]
+        if name and name not in seen:
+            seen.add(name)
+            look(shapes[name], name)
+        for kind in ("allOf", "oneOf", "anyOf"):
+            for one in shape.get(kind, ()):
+                look(one, where)
+        types = {shape["type"]} if isinstance(shape.get("type"), str) else set(shape.get("type", ()))
+        is_listed = "enum" in shape or "const" in shape
+        is_form = "pattern" in shape or shape.get("format") in ("date-time", "date", "uuid")
+        if (
+            ("string" in types and not (is_listed or is_form or "maxLength" in shape))
+            or (types & {"integer", "number"} and not (is_listed or {"minimum", "maximum"} <= shape.keys()))
+            or ("array" in types and "maxItems" not in shape)
+        ):
+            unbounded.add(where)
+        for member, one in shape.get("properties", {}).items():
+            look(one, f"{where}.{member}")
+        for part, end in (("items", "[]"), ("additionalProperties", ".*")):
+            if isinstance(shape.get(part), dict):
+                look(shape[part], where + end)
+
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                look(content["schema"], f"{method} {path}")
+    assert len(seen) > 60
+    assert unbounded == _BOUND_ELSEWHERE
+
+
 def test_the_description_forbids_a_change_of_nothing(document: dict[str, Any]) -> None:
     for name in ("PatchedTenantUpdateRequest", "PatchedClusterUpdateRequest", "PatchedRuleSetRequest"):
         assert document["components"]["schemas"][name]["minProperties"] == 1

@@ -221,7 +221,7 @@ class AgreeForm(forms.Form):
 class ThresholdsForm(forms.Form):
     """From which backlog and growth on a group is said to never catch up."""
 
-    lag_messages = forms.IntegerField(min_value=0, label=say("Backlog of at least (messages)"))
+    lag_messages = forms.IntegerField(min_value=0, max_value=2**63 - 1, label=say("Backlog of at least (messages)"))
     growth_per_second = forms.DecimalField(
         min_value=0, max_digits=12, decimal_places=3, label=say("Growing by at least (messages a second)")
     )

@@ -231,5 +231,5 @@ class AgreedEndSetSerializer(Shape):
 class ThresholdsSerializer(Shape):
     """A group whose backlog is smaller, or grows more slowly, is not said to never catch up."""
 
-    lag_messages = serializers.IntegerField(min_value=0)
+    lag_messages = serializers.IntegerField(min_value=0, max_value=2**63 - 1)
     growth_per_second = serializers.DecimalField(max_digits=12, decimal_places=3, min_value=0, coerce_to_string=False)

@@ -31,7 +31,7 @@ class AuthorityRenewSerializer(Shape):
         help_text="with `trust_next`: after so many days the next CA signs, unless `sign_by_next` is asked for before",
     )
     confirm = serializers.CharField(
-        required=False, default="", allow_blank=True, help_text="with `sign_by_next`: the cluster's slug"
+        required=False, default="", allow_blank=True, max_length=40, help_text="with `sign_by_next`: the cluster's slug"
     )
 
 

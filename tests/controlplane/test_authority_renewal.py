@@ -52,9 +52,43 @@ from mqwire.tls import TlsFiles, client_context
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import Json, World
 from tests.daemons import BrokerDaemon, NameServerDaemon
+from tests.interop.stock import run_java, start_java
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.django_db
+
+# A connection of its own for each message, so a handshake.
+STOCK_SENDER = """
+import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.Message;
+
+public class Handshakes {
+    public static void main(String[] arguments) throws Exception {
+        System.setProperty("tls.test.mode.enable", "false");
+        System.setProperty("tls.client.authServer", "true");
+        System.setProperty("tls.client.trustCertPath", arguments[1]);
+        int count = Integer.parseInt(arguments[2]);
+        for (int number = 0; number < count; number++) {
+            DefaultMQProducer producer = new DefaultMQProducer("handshakes");
+            producer.setNamesrvAddr(arguments[0]);
+            producer.setInstanceName("handshake-" + number);
+            producer.setUseTLS(true);
+            producer.setRetryTimesWhenSendFailed(0);
+            producer.start();
+            try {
+                byte[] body = "paid".getBytes(StandardCharsets.UTF_8);
+                System.out.println(producer.send(new Message("orders", body)).getSendStatus() + " " + number);
+            } catch (Exception failure) {
+                System.out.println("FAILED " + failure);
+            } finally {
+                producer.shutdown();
+            }
+            Thread.sleep(100);
+        }
+    }
+}
+"""
 
 
 class FileDriver(DriverTwin):
@@ -383,6 +417,38 @@ def test_real_daemons_change_their_authority_without_a_restart_and_clients_with_
     shown = live.problems_of(former_signer, former)
     assert all(problem.startswith("its certificate is of another CA") for problem in shown), shown
     assert (live.names.pid, live.broker.pid) == pids
+
+
+def test_a_stock_java_client_that_trusts_the_file_of_both_gets_through_every_handshake_of_a_renewal(
+    world: World, live: Live, tmp_path: Path
+) -> None:
+    former = live.cluster.tls_ca
+    live.finish(authority_renew(actor=world.alice, cluster=live.cluster, step="trust_next"))
+    live.cluster.refresh_from_db()
+    files = {"former": former, "both": live.cluster.tls_ca}
+    for name, text in files.items():
+        (tmp_path / f"{name}.pem").write_text(text)
+    with start_java(
+        STOCK_SENDER, tmp_path / "java", [live.names.address, str(tmp_path / "both.pem"), "1000"]
+    ) as sender:
+
+        def sends_on(count: int = 3) -> None:
+            reached = sender.output().count("SEND_OK") + count
+            wait_until(
+                lambda: sender.output().count("SEND_OK") >= reached or "FAILED" in sender.output(),
+                timeout_s=60,
+                what="some more sends",
+            )
+
+        sends_on()
+        live.finish(authority_renew(actor=world.alice, cluster=live.cluster, step="sign_by_next", confirm="orders"))
+        live.cluster.refresh_from_db()
+        sends_on()
+        live.finish(authority_renew(actor=world.alice, cluster=live.cluster, step="drop_former"))
+        sends_on()
+        assert "FAILED" not in sender.output()
+    refused = run_java(STOCK_SENDER, tmp_path / "late", [live.names.address, str(tmp_path / "former.pem"), "1"])
+    assert "FAILED" in refused, "it checks what it trusts"
 
 
 def test_the_next_authority_does_not_sign_while_a_real_daemon_has_not_read_that_it_is_trusted(

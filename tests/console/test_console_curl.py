@@ -22,11 +22,13 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
+from controlplane.alerts.models import AlertSilence
 from controlplane.alerts.services import rule_set
 from controlplane.billing.models import Price
 from controlplane.clusters.configuration import configuration_get
 from controlplane.clusters.models import Cluster, ClusterState, OperationState, OperationType
 from controlplane.clusters.operations import operation_start
+from controlplane.common.models import AuditEvent
 from controlplane.consumers.models import ReplayState
 from controlplane.tenants.service_account_services import service_account_create
 from controlplane.tenants.token_services import api_token_issue
@@ -36,7 +38,7 @@ from tests.console.browser import LogIn
 from tests.console.test_console_access import addresses
 from tests.console.world import World, make_cluster, make_operation, make_topic
 from tests.controlplane.billing_world import make_plan
-from tests.controlplane.world import SYSTEM, dead_letter_replay
+from tests.controlplane.world import SYSTEM, alert_of, dead_letter_replay
 
 ROOT = Path(__file__).parents[2]
 
@@ -372,7 +374,83 @@ FORMS = [
         {"lag_messages": "100", "growth_per_second": "1.5"},
         {"lag_messages": 100, "growth_per_second": 1.5},
     ),
+    Typed(
+        "alert.html curl-acknowledge", "alerts/{alert}/", {"note": "Ann frees the disk"}, {"note": "Ann frees the disk"}
+    ),
+    Typed("members.html curl-role", "members/{membership}/", {"role": "viewer"}, {"role": "viewer"}),
+    Typed(
+        "budget.html curl-budget",
+        "budget/",
+        {"amount": "99.5", "currency": "EUR"},
+        {"amount": "99.5", "currency": "EUR"},
+    ),
     Typed("message_trace.html curl-trace", "clusters/orders/message-trace/", {"q": "o 1"}, "message-trace/?q=o+1"),
+]
+
+_RATES = {"per_million_units": "1.20", "per_million_units_out": "0.6", "per_gib_month_stored": "0"}
+_KINDS = {"normal": "1", "ordered": "2", "delayed": "1.5", "transactional": "2"}
+_PRICE = {**_RATES, **_KINDS, "valid_from": "2026-12-01"}
+
+# The same of the platform's operators.
+OPERATORS_FORMS = [
+    Typed(
+        "operator/plans.html curl-plans",
+        "",
+        {"slug": "small", "name": "Small", "currency": "EUR", "is_default": "on"},
+        {"slug": "small", "name": "Small", "currency": "EUR", "is_default": True},
+    ),
+    Typed(
+        "operator/plan.html curl-price",
+        "plans/standard/",
+        {"what": "price", **{f"price-{name}": value for name, value in _PRICE.items()}},
+        {**_RATES, "valid_from": "2026-12-01T00:00:00+00:00", "multipliers": _KINDS},
+    ),
+    Typed(
+        "operator/plan.html curl-plan",
+        "plans/standard/",
+        {"what": "plan", "plan-name": "Usual", "plan-description": ""},
+        {"name": "Usual", "description": "", "is_default": False},
+    ),
+    Typed(
+        "operator/subscriptions.html curl-subscriptions",
+        "subscriptions/",
+        {"tenant": "acme", "plan": "standard", "valid_from": "2026-12-01 00:00"},
+        {"tenant": "acme", "plan": "standard", "valid_from": "2026-12-01T00:00:00+00:00"},
+    ),
+    Typed(
+        "operator/subscriptions.html curl-subscriptions",
+        "subscriptions/",
+        {"tenant": "acme", "plan": "", "valid_from": "2026-12-01 00:00"},
+        {"tenant": "acme", "plan": None, "valid_from": "2026-12-01T00:00:00+00:00"},
+    ),
+    Typed(
+        "operator/limits_tenant.html curl-set",
+        "limits/acme/",
+        {"name": "clusters", "value": "7", "reason": "They grow."},
+        {"value": 7, "reason": "They grow."},
+    ),
+    Typed(
+        "operator/limits_tenant.html curl-set",
+        "limits/acme/",
+        {"name": "clusters", "value": "", "reason": "As the others."},
+        {"value": None, "reason": "As the others."},
+    ),
+    Typed(
+        "operator/jobs.html curl-jobs",
+        "jobs/",
+        {"job": "usage_billing", "range_from": "2026-11-01", "range_to": "2026-12-01 00:00"},
+        {
+            "job": "usage_billing",
+            "range_from": "2026-11-01T00:00:00+00:00",
+            "range_to": "2026-12-01T00:00:00+00:00",
+        },
+    ),
+    Typed(
+        "operator/cluster_metering.html curl-agree",
+        "clusters/{cluster}/metering/",
+        {"until": "2026-11-20 00:00", "reason": "Its disk is lost."},
+        {"until": "2026-11-20T00:00:00+00:00", "reason": "Its disk is lost."},
+    ),
 ]
 
 # A form whose curl line another test asks for: the test's file and name.
@@ -392,6 +470,7 @@ TYPED_ELSEWHERE = {
     "configuration.html curl-configuration": (
         "test_console_curl.test_the_curl_line_of_the_configuration_has_only_what_is_otherwise"
     ),
+    "alert.html curl-silence": "test_console_curl.test_the_curl_line_of_an_alerts_silence_is_about_that_alert_alone",
     "alerts.html curl-silence": "test_console_curl.test_the_curl_line_of_a_silence_ends_it_as_chosen",
     "operator/price.html curl-price": "test_console_curl.test_the_curl_line_of_a_price_has_what_each_kind_counts",
     "operator/machine.html {{ row.fail_id }}": (
@@ -407,7 +486,7 @@ def test_every_form_with_a_curl_line_is_typed_into() -> None:
         for path in templates.rglob("*.html")
         for code in re.findall(r'data-curl="([^"]+)"', path.read_text(encoding="utf-8"))
     }
-    typed = {form.form for form in FORMS} | TYPED_ELSEWHERE.keys()
+    typed = {form.form for form in (*FORMS, *OPERATORS_FORMS)} | TYPED_ELSEWHERE.keys()
     assert forms - typed == set(), "give each a row in FORMS, or name its test in TYPED_ELSEWHERE"
     assert typed - forms == set(), "no template has these"
     for place in TYPED_ELSEWHERE.values():
@@ -422,7 +501,8 @@ def test_the_curl_line_of_a_form_is_what_was_typed_and_asking_for_it_changes_not
     client = world.client(world.alice)
     ask = client.get if isinstance(form.expected, str) else client.post
     access_key = world.cluster.credentials.get(is_control=False).access_key
-    path = form.path.format(access_key=access_key)
+    membership = world.tenant.memberships.get(user=world.bob)
+    path = form.path.format(access_key=access_key, membership=membership.pk, alert=alert_of(world.cluster).pk)
     answer = ask(world.path(path), form.typed, headers={"X-Wants": "curl"})
     assert answer.status_code == 200
     line = answer.json()["curl"]
@@ -430,6 +510,23 @@ def test_the_curl_line_of_a_form_is_what_was_typed_and_asking_for_it_changes_not
     assert (Cluster.objects.count(), Topic.objects.count(), world.tenant.memberships.count()) == before
     world.tenant.refresh_from_db()
     assert world.tenant.time_zone == "UTC"
+
+
+@pytest.mark.parametrize("form", OPERATORS_FORMS, ids=[form.form for form in OPERATORS_FORMS])
+def test_the_curl_line_of_an_operators_form_is_what_was_typed_and_asking_for_it_changes_nothing(
+    world: World, form: Typed
+) -> None:
+    world.alice.is_staff = True
+    world.alice.save()
+    make_plan()
+    client = world.client(world.alice)
+    path = f"/operator/{form.path.format(cluster=world.cluster.pk)}"
+    assert commands(client.get(path).content.decode())
+    events = AuditEvent.objects.count()
+    answer = client.post(path, form.typed, headers={"X-Wants": "curl"})
+    assert answer.status_code == 200
+    assert body_of(answer.json()["curl"]) == form.expected
+    assert AuditEvent.objects.count() == events
 
 
 def test_the_curl_line_of_the_configuration_has_only_what_is_otherwise(world: World) -> None:
@@ -449,6 +546,17 @@ def test_the_curl_line_of_a_silence_ends_it_as_chosen(world: World) -> None:
     in_a_day = timezone.now() + timedelta(days=1)
     assert abs(datetime.fromisoformat(body.pop("until")) - in_a_day) < timedelta(minutes=2)
     assert body == {"cluster": "orders", "kind": "lag_seconds", "reason": "upkeep"}
+
+
+def test_the_curl_line_of_an_alerts_silence_is_about_that_alert_alone(world: World) -> None:
+    alert = alert_of(world.cluster, "lag_seconds", subject="billing")
+    typed = {"hours": "4", "reason": "upkeep"}
+    path = world.path(f"alerts/{alert.pk}/silence/")
+    answer = world.client(world.alice).post(path, typed, headers={"X-Wants": "curl"})
+    body = body_of(answer.json()["curl"])
+    assert datetime.fromisoformat(body.pop("until")) > timezone.now()
+    assert body == {"cluster": "orders", "kind": "lag_seconds", "subject": "billing", "reason": "upkeep"}
+    assert not AlertSilence.objects.exists()
 
 
 def test_the_curl_line_that_ends_an_operation_has_the_reason(world: World) -> None:
@@ -541,6 +649,23 @@ def test_an_open_curl_line_follows_what_is_typed(
     expect(page.locator("#curl-cluster-command")).to_contain_text("--slug payments")
     page.get_by_label("Recover by itself").check()
     expect(page.locator("#curl-cluster")).to_contain_text('"mode": "dledger"')
+
+
+def test_the_code_below_a_list_is_about_the_row_that_was_changed_last(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn
+) -> None:
+    bob, victor = (world.tenant.memberships.get(user=user) for user in (world.bob, world.victor))
+    log_in(world.alice)
+    page.goto(live_server.url + world.path("members/"))
+    page.get_by_label("Role of bob@example.com").select_option("admin")
+    page.get_by_text("Change a role with curl, Python or highwater").click()
+    expect(page.locator("#curl-role")).to_contain_text(str(bob.pk))
+    expect(page.locator("#curl-role")).to_contain_text('"role": "admin"')
+    page.get_by_label("Role of victor@example.com").select_option("developer")
+    expect(page.locator("#curl-role")).to_contain_text(str(victor.pk))
+    page.get_by_text("Change a role with curl, Python or highwater").click(click_count=2)
+    expect(page.locator("#curl-role-command")).to_contain_text("--role developer")
+    expect(page.locator("#curl-role")).to_contain_text(str(victor.pk))
 
 
 @pytest.mark.parametrize(

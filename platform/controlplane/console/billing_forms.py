@@ -1,10 +1,11 @@
 """Forms of billing, of a tenant's settings, and of the operators' pages. They check shapes only; the rules are the services'."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from django import forms
+from django.utils import timezone
 
 from controlplane.billing.models import Plan
 from controlplane.billing.money import CURRENCIES, DEFAULT_CURRENCY
@@ -45,11 +46,29 @@ class UtcMoment(forms.CharField):
         raise forms.ValidationError(say("Use a date and time such as 2026-12-01 00:00."))
 
 
+def _as_json(values: dict[str, Any]) -> dict[str, Any]:
+    """Return what was typed as JSON has it: moments in ISO 8601, exact numbers as strings."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else str(value) if isinstance(value, Decimal) else value
+        for name, value in values.items()
+    }
+
+
+def _next_midnight() -> datetime:
+    """Return the example of a moment ahead."""
+    return timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
 class BudgetForm(forms.Form):
     """What may be spent in a month."""
 
     amount = forms.DecimalField(max_digits=20, decimal_places=2, label=say("Budget for each month"))
     currency = forms.ChoiceField(choices=_CURRENCIES, label=say("Currency"))
+
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        example = {} if self.is_bound else {"amount": "250.00"}
+        return {**example, **_as_json(form_values(self))}
 
 
 class TenantSettingsForm(forms.Form):
@@ -101,6 +120,11 @@ class PlanForm(forms.Form):
     )
     is_default = forms.BooleanField(required=False, label=say("Tenants without a plan get this one"))
 
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        example = {} if self.is_bound else {"slug": "business", "name": "Business"}
+        return {**example, **form_values(self)}
+
 
 class PlanChangeForm(forms.Form):
     """What can be changed of a plan."""
@@ -108,6 +132,10 @@ class PlanChangeForm(forms.Form):
     name = forms.CharField(max_length=100, label=say("Name"))
     description = forms.CharField(max_length=500, required=False, label=say("Description"))
     is_default = forms.BooleanField(required=False, label=say("Tenants without a plan get this one"))
+
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request; an empty description takes it away."""
+        return {"description": "", "is_default": False, **form_values(self)}
 
 
 class RatesForm(forms.Form):
@@ -135,7 +163,7 @@ class RatesForm(forms.Form):
 
     def body(self) -> dict[str, Any]:
         """Return what was typed as the API's request."""
-        texts = {name: str(value) for name, value in form_values(self).items()}
+        texts = {name: str(value) for name, value in _as_json(form_values(self)).items()}
         multipliers = {kind: texts.pop(kind) for kind in KINDS if kind in texts}
         return {**texts, "multipliers": multipliers}
 
@@ -158,6 +186,16 @@ class PriceForm(RatesForm):
     )
     field_order = ["valid_from"]
 
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request; it begins tomorrow, and costs something, while nothing was."""
+        example = {
+            "valid_from": _next_midnight().isoformat(),
+            "per_million_units": "1",
+            "per_million_units_out": "1",
+            "per_gib_month_stored": "0.1",
+        }
+        return {**({} if self.is_bound else example), **super().body()}
+
 
 class SubscriptionForm(forms.Form):
     """Who gets which plan, and when."""
@@ -177,6 +215,14 @@ class SubscriptionForm(forms.Form):
             *Plan.objects.order_by("name").values_list("slug", "name"),
         ]
 
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request; an example while nothing was. No plan is null."""
+        plan, tenant = Plan.objects.order_by("name").first(), Tenant.objects.order_by("created_at").first()
+        example = {"tenant": tenant or "my-team", "plan": plan and plan.slug, "valid_from": _next_midnight()}
+        values = _as_json({**({"plan": None} if self.is_bound else example), **form_values(self)})
+        named = values.get("tenant")
+        return {**values, **({"tenant": named.slug} if isinstance(named, Tenant) else {})}
+
     def clean_tenant(self) -> Tenant:
         """Return the tenant that was named."""
         tenant = Tenant.objects.filter(slug=self.cleaned_data["tenant"].strip()).first()
@@ -193,6 +239,10 @@ class JobForm(forms.Form):
         required=False, label=say("From (UTC)"), help_text=say("For a backfill; left empty, the usual range.")
     )
     range_to = UtcMoment(required=False, label=say("To (UTC)"), help_text=say("Not included."))
+
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        return _as_json(form_values(self)) if self.is_bound else {"job": str(Job.USAGE_BILLING)}
 
 
 class JobSearchForm(forms.Form):
@@ -216,6 +266,11 @@ class AgreeForm(forms.Form):
         help_text=say("Printed on the invoice."),
         widget=forms.Textarea(attrs={"rows": 3}),
     )
+
+    def body(self) -> dict[str, Any]:
+        """Return what was typed as the API's request; an example while nothing was."""
+        example = {"until": _next_midnight() - timedelta(days=1), "reason": "Its disk is lost."}
+        return _as_json({**({} if self.is_bound else example), **form_values(self)})
 
 
 class ThresholdsForm(forms.Form):

@@ -313,6 +313,14 @@ class LimitForm(forms.Form):
         field = self.fields["name"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [(one.name, one.title) for one in limits]
+        self._names = [one.name for one in limits]
+
+    def address_and_body(self) -> tuple[str, dict[str, Any]]:
+        """Return which limit was chosen, and what was typed as the API's request; an example while nothing was."""
+        example = {} if self.is_bound else {"value": 20, "reason": "They asked for more."}
+        values = {**example, **form_values(self)}
+        name = values.pop("name", None)
+        return name if name in self._names else self._names[0], {"value": None, **values}
 
 
 class PolicyForm(forms.Form):

@@ -166,6 +166,10 @@ async function showCurl(form) {
 document.addEventListener("input", (event) => {
   const form = event.target.closest?.("form[data-curl]");
   if (form) {
+    // Rows of a list share their code: it is about the row that was changed last.
+    for (const other of document.querySelectorAll(`form[data-curl="${form.dataset.curl}"][data-touched]`)) {
+      delete other.dataset.touched;
+    }
     form.dataset.touched = "true";
     clearTimeout(curlTimers.get(form));
     curlTimers.set(form, setTimeout(() => showCurl(form), CURL_AFTER_MS));
@@ -177,8 +181,8 @@ document.addEventListener(
   "toggle",
   (event) => {
     const id = event.target.open && event.target.matches(".as-code") && event.target.querySelector("code")?.id;
-    const form = id && document.querySelector(`form[data-curl="${id}"]`);
-    if (form && form.dataset.touched) {
+    const form = id && document.querySelector(`form[data-curl="${id}"][data-touched]`);
+    if (form) {
       showCurl(form);
     }
   },

@@ -232,9 +232,15 @@ def field(bound: BoundField, optional: bool = False) -> dict[str, Any]:
 
 
 @register.inclusion_tag("console/parts/as_code.html")
-def as_code(act: Act, part_id: str, summary: str = say("The same with curl, Python or highwater")) -> dict[str, Any]:
-    """Show an action as code that does the same. `part_id` must be unique on the page."""
-    return {"act": act, "part_id": part_id, "summary": summary}
+def as_code(
+    act: Act, part_id: str, summary: str = say("The same with curl, Python or highwater"), *, of_list: bool = False
+) -> dict[str, Any]:
+    """Show an action as code that does the same. `part_id` must be unique on the page; forms name it in `data-code` or `data-curl`.
+
+    `of_list` is for a button that each row of a list has: the code is about the first row with it, and says so.
+    """
+    is_operators = act.path.startswith("/api/v1/operator/")
+    return {"act": act, "part_id": part_id, "summary": summary, "of_list": of_list, "is_operators": is_operators}
 
 
 @register.inclusion_tag("console/parts/copyable.html")

@@ -1,6 +1,7 @@
 """Where a tenant's alerts are sent, and what was sent."""
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.core.paginator import Paginator
@@ -23,7 +24,7 @@ from controlplane.alerts.models import AlertChannel, AlertDelivery, ChannelKind
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.acts import act_of, code_answer, form_values, wants_code
+from controlplane.console.acts import Act, act_of, code_answer, form_values, wants_code
 from controlplane.console.channel_forms import ChannelForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.models import Tenant
@@ -111,13 +112,18 @@ def channels_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
                 return redirect("console:alert-channels", tenant.slug)
             form = ChannelForm()
     rows = Paginator(delivery_list(tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    channels = [ChannelRow(channel) for channel in channel_list(tenant)]
+    can_manage = actor_can(request.user, "alert.manage", tenant)
+    newest = next(iter(rows.object_list), None)
     context = {
         "form": form,
         "created": created,
-        "channels": [ChannelRow(channel) for channel in channel_list(tenant)],
+        "channels": channels,
+        "acts": _acts([row.channel for row in channels]),
+        "again_act": act_of("POST", f"{newest.path}again/") if can_manage and newest is not None else None,
         "rows": rows,
         "deliveries": [DeliveryRow(delivery) for delivery in rows.object_list],
-        "can_manage": actor_can(request.user, "alert.manage", tenant),
+        "can_manage": can_manage,
         "curl": command,
         "scrape_config": _SCRAPE_CONFIG.format(
             scheme=request.scheme, path=f"{tenant.path}metrics/", host=request.get_host()
@@ -128,6 +134,18 @@ def channels_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         request, tenant, "console/alert_channels.html", context, section="alerts", status=status_of(form)
     )
     return never_store(page)
+
+
+def _acts(channels: Sequence[AlertChannel]) -> dict[str, Act]:
+    """Return what the buttons of the list do, for the first channel that has each; each tenant has e-mail, and keeps it."""
+    first = channels[0]
+    acts = {
+        "test": act_of("POST", f"{first.path}test/"),
+        "switch": act_of("PATCH", first.path, {"is_on": not first.is_on}),
+        "critical": act_of("PATCH", first.path, {"critical_only": not first.critical_only}),
+    }
+    made = next((channel for channel in channels if channel.kind != ChannelKind.EMAIL), None)
+    return acts if made is None else {**acts, "delete": act_of("DELETE", made.path)}
 
 
 @require_POST

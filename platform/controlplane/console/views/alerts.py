@@ -33,7 +33,7 @@ from controlplane.clusters.selectors import cluster_get, cluster_list
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import in_words, say
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.acts import Act, act_of, code_answer, wants_code
+from controlplane.console.acts import Act, act_of, code_answer, form_values, wants_code
 from controlplane.console.alert_forms import AcknowledgeForm, RuleForm, SilenceForm, TenantSilenceForm
 from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
@@ -130,11 +130,13 @@ def alerts_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         if _silence(request, tenant, form, cluster=cluster, kind=form.cleaned_data["kind"]):
             return redirect("console:alerts", tenant.slug)
     ended = Paginator(alert_list(tenant, state=AlertState.RESOLVED), ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    silences = [SilenceRow(silence) for silence in silence_list(tenant).order_by("until")]
     context = {
         "firing": _rows(tenant, list(alert_list(tenant, state=AlertState.FIRING)[:FIRING_MAX])),
         "rows": ended,
         "ended": [AlertRow(alert) for alert in ended.object_list],
-        "silences": [SilenceRow(silence) for silence in silence_list(tenant).order_by("until")],
+        "silences": silences,
+        "end_act": act_of("DELETE", f"{tenant.path}alert-silences/{silences[0].silence.pk}/") if silences else None,
         "form": form,
         "watched": sum(one.state == ClusterState.RUNNING for one in clusters),
         "can_manage": actor_can(request.user, "alert.manage", tenant),
@@ -150,6 +152,8 @@ def alert_page(request: ConsoleRequest, tenant: Tenant, alert: uuid.UUID) -> Htt
     """Show one alert; a POST says that someone looks after it."""
     found = alert_get(tenant, alert)
     form = AcknowledgeForm(request.POST if request.method == "POST" else None)
+    if wants_code(request):
+        return code_answer(_acknowledge_act(found, form))
     if form.is_valid():
         try:
             alert_acknowledge(actor=request.user, alert=found, note=form.cleaned_data["note"])
@@ -167,6 +171,8 @@ def alert_silence(request: ConsoleRequest, tenant: Tenant, alert: uuid.UUID) -> 
     """Notify no one of this kind about this subject for a time."""
     found = alert_get(tenant, alert)
     form = SilenceForm(request.POST)
+    if wants_code(request):
+        return code_answer(_silence_curl(tenant, form, found))
     if form.is_valid() and _silence(
         request, tenant, form, cluster=found.cluster, kind=found.kind, subject=found.subject
     ):
@@ -255,16 +261,19 @@ def _alert(
     alert: Alert,
     *,
     form: Form | None = None,
-    silence_form: Form | None = None,
+    silence_form: SilenceForm | None = None,
 ) -> HttpResponse:
     posted = silence_form or form
+    form = form or AcknowledgeForm()
+    silence_form = silence_form or SilenceForm(initial={"hours": "4"})
     context = {
         "row": AlertRow(alert, bool(silenced(tenant, [alert]))),
         "alert": alert,
-        "form": form or AcknowledgeForm(),
-        "silence_form": silence_form or SilenceForm(initial={"hours": "4"}),
+        "form": form,
+        "silence_form": silence_form,
         "can_manage": actor_can(request.user, "alert.manage", tenant),
-        "curl": act_of("POST", f"{alert.path}acknowledge/", {"note": "a disk is added today"}),
+        "curl": _acknowledge_act(alert, form),
+        "curl_silence": _silence_curl(tenant, silence_form, alert),
     }
     status = 200 if posted is None else status_of(posted)
     return tenant_render(request, tenant, "console/alert.html", context, section="alerts", status=status)
@@ -297,13 +306,21 @@ def _silence(
     return True
 
 
-def _silence_curl(tenant: Tenant, form: TenantSilenceForm) -> Act:
+def _acknowledge_act(alert: Alert, form: Form) -> Act:
+    example = {} if form.is_bound else {"note": "a disk is added today"}
+    return act_of("POST", f"{alert.path}acknowledge/", {**example, **form_values(form)})
+
+
+def _silence_curl(tenant: Tenant, form: SilenceForm, alert: Alert | None = None) -> Act:
+    """Return the act that makes the silence that was typed, an example while nothing was; of the alert's own kind only."""
     values: dict[str, Any] = {"reason": "upkeep"}
     hours = 4
     if form.is_bound:
         form.is_valid()
         values |= {name: form.cleaned_data.get(name) for name in ("cluster", "kind", "reason")}
         hours = int(form.cleaned_data.get("hours") or hours)
+    if alert is not None:
+        values |= {"cluster": alert.cluster.slug, "kind": alert.kind, "subject": alert.subject}
     until = timezone.now() + timedelta(hours=hours)
     body = {name: value for name, value in values.items() if value}
     return act_of("POST", f"{tenant.path}alert-silences/", {**body, "until": until.isoformat(timespec="minutes")})

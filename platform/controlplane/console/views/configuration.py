@@ -123,6 +123,7 @@ def _page(
         "curl_save": act_of(
             "PATCH", f"{cluster.path}configuration/", {"values": form.changes(), "version": configuration.version}
         ),
+        "curl_restart": act_of("POST", f"{cluster.path}restart/", {}),
         "curl_apply": act_of("POST", f"{cluster.path}configuration/apply/"),
     }
     return tenant_render(

@@ -10,6 +10,7 @@ from controlplane.clusters.credential_services import credential_reveal
 from controlplane.clusters.models import Cluster, Credential, CredentialState
 from controlplane.clusters.selectors import cluster_get, credential_list
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.cluster_pages import cluster_context
 from controlplane.console.pages import never_store, tenant_render
 from controlplane.console.snippets import (
@@ -66,6 +67,7 @@ def _context(request: ConsoleRequest, cluster: Cluster, *, secret_key: str) -> d
         "credential": credential,
         "secret_key": secret_key,
         "can_reveal": actor_can(request.user, "credential.reveal", cluster.tenant),
+        "reveal_act": credential and act_of("POST", f"{cluster.path}credentials/{credential.access_key}/reveal/"),
         "can_create_credential": actor_can(request.user, "credential.create", cluster.tenant),
         "snippet_topic": topic,
         "snippets": snippets_render(values),

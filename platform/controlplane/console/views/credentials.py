@@ -197,13 +197,20 @@ def _list(
         CredentialRow(credential, _rights(credential), (revealed or {}).get(credential.access_key, ""))
         for credential in credential_list(cluster).order_by("created_at")
     ]
+    can_reveal = actor_can(request.user, "credential.reveal", tenant)
+    can_create = actor_can(request.user, "credential.create", tenant)
+    hidden = (
+        row.credential for row in rows if not row.secret_key and (can_create or (can_reveal and not row.is_admin))
+    )
+    first = next(hidden, None)
     context = {
         **cluster_context(request, cluster),
         "seen_again_at": reverse("console:credential-list", args=[tenant.slug, cluster.slug]),
         "form": form,
         "credentials": rows,
-        "can_reveal": actor_can(request.user, "credential.reveal", tenant),
-        "can_create_credential": actor_can(request.user, "credential.create", tenant),
+        "can_reveal": can_reveal,
+        "can_create_credential": can_create,
+        "reveal_act": first and act_of("POST", f"{cluster.path}credentials/{first.access_key}/reveal/"),
         "can_delete_credential": actor_can(request.user, "credential.delete", tenant),
         "curl": _create_curl(cluster, form),
     }

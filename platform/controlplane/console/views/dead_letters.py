@@ -143,6 +143,7 @@ def _report(request: ConsoleRequest, replay: DeadLetterReplay) -> dict[str, obje
         "progress_url": reverse("console:dead-letter-replay", args=address),
         "cancel_url": reverse("console:dead-letter-replay-cancel", args=address),
         "continue_url": reverse("console:dead-letter-replay-continue", args=address),
+        "cancel_act": act_of("POST", f"{replay.path}cancel/"),
         "continue_act": act_of("POST", f"{replay.path}continue/"),
         "can_continue": replay.state in (ReplayState.STOPPED, ReplayState.CANCELLED),
         "curl": act_of("GET", replay.path),

@@ -270,6 +270,7 @@ def _report(request: ConsoleRequest, cluster: Cluster, resend: DivergedResend) -
         "progress_url": reverse("console:diverged-resend", args=address),
         "cancel_url": reverse("console:diverged-resend-cancel", args=address),
         "continue_url": reverse("console:diverged-resend-continue", args=address),
+        "cancel_act": act_of("POST", f"{resend.path}cancel/"),
         "continue_act": act_of("POST", f"{resend.path}continue/"),
         "curl": act_of("GET", resend.path),
     }

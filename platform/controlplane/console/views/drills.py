@@ -23,7 +23,7 @@ from controlplane.console.views.failover import timeline_context
 from controlplane.failover.drill.measurement import pauses_of, probes_of
 from controlplane.failover.drill.services import drill_preview, drill_start
 from controlplane.failover.drill.windows import drill_window_cancel, drill_window_create
-from controlplane.failover.models import Drill, DrillFault
+from controlplane.failover.models import Drill, DrillFault, DrillWindowState
 from controlplane.failover.selectors import drill_get, drill_list, drill_window_get, drill_window_list, group_get
 from controlplane.provisioning.drivers import get_driver
 from controlplane.tenants.models import Tenant
@@ -144,11 +144,15 @@ def drill_window_cancel_page(request: ConsoleRequest, tenant: Tenant, cluster: s
 
 
 def _drills(request: ConsoleRequest, cluster: Cluster, form: DrillWindowForm) -> HttpResponse:
+    windows = list(drill_window_list(cluster).order_by("-opens_at")[:_SHOWN_WINDOWS])
+    can_drill = actor_can(request.user, "group.promote", cluster.tenant)
+    waiting = next((one for one in windows if can_drill and one.state == DrillWindowState.WAITING), None)
     context = {
         "drills": list(drill_list(cluster).order_by("-created_at")[:_SHOWN_DRILLS]),
-        "windows": list(drill_window_list(cluster).order_by("-opens_at")[:_SHOWN_WINDOWS]),
+        "windows": windows,
         "form": form,
-        "can_drill": actor_can(request.user, "group.promote", cluster.tenant),
+        "can_drill": can_drill,
+        "cancel_act": waiting and act_of("POST", f"{waiting.path}cancel/"),
         "curl": act_of("GET", f"{cluster.path}drills/"),
         "curl_window": _window_act(cluster, form),
     }

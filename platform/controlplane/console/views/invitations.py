@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from controlplane.common.errors import ApplicationError, NotFound
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
+from controlplane.console.acts import act_of
 from controlplane.console.forms import ConfirmForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tenant_render
 from controlplane.tenants.invitation_services import (
@@ -91,5 +92,6 @@ def invitation_revoke_page(request: ConsoleRequest, tenant: Tenant, invitation: 
         "button": say("Revoke invitation"),
         "back": back,
         "crumbs": [{"url": back, "words": say("Members")}],
+        "curl": act_of("DELETE", found.path),
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="members", status=status_of(form))

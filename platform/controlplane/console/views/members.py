@@ -1,6 +1,7 @@
 """Who belongs to a tenant: list, invite, change a role, remove."""
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from controlplane.common.errors import ApplicationError, BrokerUnreachable
 from controlplane.common.sentences import in_words, say, say_all, say_count
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.acts import act_of, code_answer, wants_code
+from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.forms import ROLE_DETAILS, Choice, MemberForm, RevokeForm, RoleForm
 from controlplane.console.pages import form_take_error, never_store, status_of, tell_done, tell_error, tenant_render
 from controlplane.tenants.invitation_services import IssuedInvitation, invitation_create, invitation_list
@@ -66,6 +67,7 @@ def member_list(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         "members": rows,
         "can_manage": can_manage,
         "roles": roles,
+        "role_act": next((_role_act(row.membership, row.membership.role) for row in rows if row.can_change), None),
         "role_facts": [Choice(Role(role).label, detail) for role, detail in ROLE_DETAILS.items()],
         "curl": command,
     }
@@ -85,10 +87,7 @@ def member_update(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
         return redirect(back)
     secrets = member_secrets(actor=request.user, membership=found, role=role)
     form = RoleForm(request.POST, secrets=_choices(request, tenant, secrets))
-    body: dict[str, Any] = {"role": role}
-    if form.chosen():
-        body["revoke"] = form.chosen()
-    command = act_of("PATCH", f"{tenant.path}members/{found.pk}/", body)
+    command = _role_act(found, role, form.chosen())
     if wants_code(request):
         return code_answer(command)
     is_asked = bool(secrets) and not form.data.get("is_confirmed")
@@ -119,6 +118,11 @@ def member_update(request: ConsoleRequest, tenant: Tenant, membership: uuid.UUID
         "curl": command,
     }
     return tenant_render(request, tenant, "console/confirm.html", context, section="members", status=status_of(form))
+
+
+def _role_act(membership: Membership, role: str, revoke: Sequence[str] = ()) -> Act:
+    body: dict[str, Any] = {"role": role, "revoke": list(revoke)} if revoke else {"role": role}
+    return act_of("PATCH", f"{membership.tenant.path}members/{membership.pk}/", body)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -153,6 +153,7 @@ def _progress(request: ConsoleRequest, operation: Operation) -> dict[str, object
         "daemons": [_daemon_row(entry, operation) for entry in entries_of(operation)],
         "cancelled_by": operation.metadata.get(CANCELLED_BY),
         "can_cancel": operation.type in CANCELLABLE and actor_can(request.user, "operation.cancel", operation.tenant),
+        "cancel_act": act_of("POST", f"{operation.path}cancel/"),
         "is_deletion": operation.cluster.state == ClusterState.DELETED,
         "retry_act": act_of("POST", f"{operation.path}retry/"),
         "can_retry": operation.type != OperationType.GROUP_DRILL

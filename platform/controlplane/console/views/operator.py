@@ -44,7 +44,7 @@ from controlplane.console.billing_forms import (
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.insight.availability import jobs_problem
-from controlplane.insight.models import Job
+from controlplane.insight.models import Job, JobRunState
 from controlplane.insight.progress import ingested_until
 from controlplane.insight.repairs import repairs_of
 from controlplane.insight.selectors import Delay, counted, failures_open, ingest_delays, job_run_get, job_run_list
@@ -73,6 +73,9 @@ def operator_page(
 def plans(request: ConsoleRequest) -> HttpResponse:
     """Show the plans, and make one."""
     form = PlanForm(request.POST if request.method == "POST" else None)
+    command = act_of("POST", "/api/v1/operator/plans/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             plan = plan_create(actor=request.user, **form.cleaned_data)
@@ -83,7 +86,7 @@ def plans(request: ConsoleRequest) -> HttpResponse:
             return redirect("console:operator-plan", plan.slug)
     now = timezone.now()
     rows = [{"plan": plan, "price": _now(list(plan.prices.all()), now)} for plan in Plan.objects.order_by("name")]
-    context = {"form": form, "rows": rows, "curl": act_of("GET", "/api/v1/operator/plans/")}
+    context = {"form": form, "rows": rows, "curl": command}
     return operator_render(request, "console/operator/plans.html", context, "plans", status_of(form))
 
 
@@ -100,6 +103,10 @@ def plan_page(request: ConsoleRequest, plan: str) -> HttpResponse:
     price = PriceForm(
         request.POST if adding else None, initial=_rates_of(versions[0]) if versions else {}, prefix="price"
     )
+    price_act = act_of("POST", f"{found.path}prices/", price.body())
+    change_act = act_of("PATCH", found.path, change.body())
+    if wants_code(request):
+        return code_answer(change_act if changing else price_act)
     if change.is_valid():
         plan_update(actor=request.user, plan=found, **change.cleaned_data)
         tell_done(request, gettext("The plan is saved."))
@@ -120,6 +127,8 @@ def plan_page(request: ConsoleRequest, plan: str) -> HttpResponse:
         "versions": [{"price": version, "state": _state(version, now)} for version in versions],
         "kinds": KINDS,
         "curl": act_of("GET", f"{found.path}prices/"),
+        "price_act": price_act,
+        "change_act": change_act,
     }
     status = max(status_of(change), status_of(price))
     return operator_render(request, "console/operator/plan.html", context, "plans", status)
@@ -169,6 +178,9 @@ def price_page(request: ConsoleRequest, plan: str, price: uuid.UUID) -> HttpResp
 def subscriptions(request: ConsoleRequest) -> HttpResponse:
     """Show who has which plan, and give one."""
     form = SubscriptionForm(request.POST if request.method == "POST" else None)
+    command = act_of("POST", "/api/v1/operator/subscriptions/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         values = form.cleaned_data
         plan = Plan.objects.filter(slug=values["plan"]).first() if values["plan"] else None
@@ -184,11 +196,7 @@ def subscriptions(request: ConsoleRequest) -> HttpResponse:
         "form": form,
         "rows": Paginator(rows, _PER_PAGE).get_page(request.GET.get("page")),
         "query": "",
-        "curl": act_of(
-            "POST",
-            "/api/v1/operator/subscriptions/",
-            {"tenant": "my-team", "plan": "standard", "valid_from": "2026-12-01T00:00:00Z"},
-        ),
+        "curl": command,
     }
     return operator_render(request, "console/operator/subscriptions.html", context, "subscriptions", status_of(form))
 
@@ -198,6 +206,9 @@ def subscriptions(request: ConsoleRequest) -> HttpResponse:
 def jobs(request: ConsoleRequest) -> HttpResponse:
     """Show the runs, how far each job has counted, and queue a run or a backfill."""
     form = JobForm(request.POST if request.method == "POST" else None)
+    command = act_of("POST", "/api/v1/operator/job-runs/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             run = job_run_queue(actor=request.user, **form.cleaned_data)
@@ -208,7 +219,9 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
             return redirect("console:operator-job", run.pk)
     wanted = JobSearchForm(request.GET, auto_id="find_%s")
     found = job_run_list(**wanted.cleaned_data) if wanted.is_valid() else job_run_list()
-    body = {"job": "usage_billing", "range_from": "2026-11-01T00:00:00Z", "range_to": "2026-12-01T00:00:00Z"}
+    runs = Paginator(found.order_by("-created_at", "pk"), _PER_PAGE).get_page(request.GET.get("page"))
+    failed = next((run for run in runs.object_list if run.state == JobRunState.FAILED), None)
+    done = next((run for run in runs.object_list if run.state == JobRunState.COMPLETED and run.can_replay), None)
     context = {
         "form": form,
         "problem": jobs_problem(),
@@ -216,9 +229,11 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
         "kept": retention(),
         "charts": [delay_chart(ingest_delays())],
         "wanted": wanted,
-        "runs": Paginator(found.order_by("-created_at", "pk"), _PER_PAGE).get_page(request.GET.get("page")),
+        "runs": runs,
+        "retry_act": failed and act_of("POST", f"{failed.path}retry/"),
+        "replay_act": done and act_of("POST", f"{done.path}replay/"),
         "query": urlencode({name: value for name, value in wanted.cleaned_data.items() if value}),
-        "curl": act_of("POST", "/api/v1/operator/job-runs/", body),
+        "curl": command,
     }
     return operator_render(request, "console/operator/jobs.html", context, "jobs", status_of(form))
 
@@ -228,7 +243,14 @@ def jobs(request: ConsoleRequest) -> HttpResponse:
 def job_page(request: ConsoleRequest, run: uuid.UUID) -> HttpResponse:
     """Show one run."""
     found = job_run_get(run)
-    context = {"run": found, "repairs": repairs_of(found), "curl": act_of("POST", f"{found.path}retry/")}
+    context = {
+        "run": found,
+        "repairs": repairs_of(found),
+        "curl": act_of("GET", found.path),
+        "retry_act": act_of("POST", f"{found.path}retry/"),
+        "acknowledge_act": act_of("POST", f"{found.path}acknowledge/"),
+        "replay_act": act_of("POST", f"{found.path}replay/"),
+    }
     return operator_render(request, "console/operator/job.html", context, "jobs")
 
 

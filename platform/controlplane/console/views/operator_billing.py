@@ -17,7 +17,7 @@ from controlplane.billing.reproductions import (
 )
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
-from controlplane.console.acts import act_of
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.billing_forms import AgreeForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error
 from controlplane.console.views.operator import operator_page, operator_render
@@ -33,11 +33,12 @@ def waiting_invoices(request: ConsoleRequest) -> HttpResponse:
     """Show the invoices that are due and wait, and for what; and those that were issued, each to be made again."""
     reproductions_mark_lost()
     issued = Paginator(issued_invoices(), _PER_PAGE).get_page(request.GET.get("page"))
+    first = next((invoice for invoice in issued.object_list if invoice.snapshot_id), None)
     context = {
         "waiting": invoices_waiting(),
         "issued": issued,
         "query": "",
-        "curl": act_of("POST", "/api/v1/operator/invoices/HW-0000001/reproductions/"),
+        "reproduce_act": first and act_of("POST", f"/api/v1/operator/invoices/{first.number_text}/reproductions/"),
     }
     return operator_render(request, "console/operator/invoices.html", context, "invoices")
 
@@ -65,6 +66,9 @@ def cluster_metering(request: ConsoleRequest, cluster: uuid.UUID) -> HttpRespons
     found = cluster_by_id(cluster)
     progress = progress_get(found)
     form = AgreeForm(request.POST if request.method == "POST" else None)
+    command = act_of("POST", f"/api/v1/operator/clusters/{found.pk}/metering/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             cluster_end_agree(actor=request.user, cluster=found, **form.cleaned_data)
@@ -73,12 +77,11 @@ def cluster_metering(request: ConsoleRequest, cluster: uuid.UUID) -> HttpRespons
         else:
             tell_done(request, gettext("The end of %(name)s is agreed.") % {"name": found.name})
             return redirect("console:operator-cluster-metering", found.pk)
-    body = {"until": "2026-12-01T00:00:00Z", "reason": "Its disk is lost."}
     context = {
         "cluster": found,
         "progress": progress,
         "bound": cluster_loss_bound(found, progress.ingested_until),
         "form": form,
-        "curl": act_of("POST", f"/api/v1/operator/clusters/{found.pk}/metering/", body),
+        "curl": command,
     }
     return operator_render(request, "console/operator/cluster_metering.html", context, "invoices", status_of(form))

@@ -16,7 +16,7 @@ from controlplane.clusters.limits import (
 )
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest
-from controlplane.console.acts import act_of
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.forms import LimitForm
 from controlplane.console.pages import form_take_error, status_of, tell_done
 from controlplane.console.views.operator import operator_page, operator_render
@@ -44,6 +44,11 @@ def limits_tenant(request: ConsoleRequest, tenant: str) -> HttpResponse:
     """Show a tenant's limits, and change one."""
     found = tenant_by_slug(tenant)
     form = LimitForm(request.POST if request.method == "POST" else None, limits=limit_settings(found))
+    path = f"/api/v1/operator/tenants/{found.slug}/limits/"
+    name, body = form.address_and_body()
+    curl_set = act_of("PUT", f"{path}{name}/", body)
+    if wants_code(request):
+        return code_answer(curl_set)
     if form.is_valid():
         try:
             missing = limit_set(actor=request.user, tenant=found, **form.cleaned_data)
@@ -55,12 +60,11 @@ def limits_tenant(request: ConsoleRequest, tenant: str) -> HttpResponse:
                 said = gettext("These brokers did not take it yet, and get it as soon as they answer: %s.")
                 tell_done(request, said % ", ".join(missing))
             return redirect("console:operator-limits-tenant", found.slug)
-    path = f"/api/v1/operator/tenants/{found.slug}/limits/"
     context = {
         "tenant_shown": found,
         "limits": limit_settings(found),
         "form": form,
         "curl": act_of("GET", path),
-        "curl_set": act_of("PUT", f"{path}clusters/", {"value": 20, "reason": "They asked for more."}),
+        "curl_set": curl_set,
     }
     return operator_render(request, "console/operator/limits_tenant.html", context, "limits", status_of(form))

@@ -54,9 +54,11 @@ def incidents(request: ConsoleRequest) -> HttpResponse:
         else:
             tell_done(request, say("The maintenance is announced."))
             return redirect("console:operator-status")
+    windows = list(maintenance_ahead(timezone.now()))
     context = {
         "incidents": incident_history(),
-        "windows": maintenance_ahead(timezone.now()),
+        "windows": windows,
+        "cancel_act": act_of("DELETE", windows[0].path) if windows else None,
         "incident_form": incident_form,
         "window_form": window_form,
         "incident_curl": incident_curl,

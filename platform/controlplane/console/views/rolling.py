@@ -39,8 +39,8 @@ def cluster_rolling(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Ht
         "plan": rolling_plan(cluster=found, driver=driver),
         "daemons": daemons,
         "upgrade_available": upgrade_available,
-        "curl_restart": act_of("POST", f"{found.path}restart/", {"dry_run": True}),
-        "curl_upgrade": act_of("POST", f"{found.path}upgrade/", {"dry_run": True}),
+        "curl_restart": act_of("POST", f"{found.path}restart/", {}),
+        "curl_upgrade": act_of("POST", f"{found.path}upgrade/", {}),
     }
     return tenant_render(
         request,

@@ -1,6 +1,7 @@
 """The topic's page, which the pages of its messages render, too."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
@@ -19,6 +20,7 @@ from controlplane.topics.models import Topic
 from controlplane.topics.schemas import schema_find
 from controlplane.topics.search import FoundMessages
 from controlplane.topics.selectors import topics_live
+from controlplane.topics.services import TopicOptions
 
 NEWEST_LIMIT = 20
 SEARCH_LIMIT = 50
@@ -40,6 +42,12 @@ def search_curl(topic: Topic, form: SearchForm) -> Act:
     query = {"key": "" if form.is_bound else "k-1", **form_values(form)}
     texts = {name: value.isoformat() if isinstance(value, datetime) else str(value) for name, value in query.items()}
     return act_of("GET", f"{topic.path}messages/search/?{urlencode(texts)}")
+
+
+def retry_act(topic: Topic) -> Act:
+    """Return what asks the brokers for a topic again: it is created with all that was chosen for it."""
+    chosen = {name: value for name, value in asdict(TopicOptions.of(topic)).items() if value is not None}
+    return act_of("POST", f"{topic.cluster.path}topics/", {"name": topic.name, **chosen})
 
 
 def queues_context(topic: Topic) -> dict[str, object]:
@@ -120,6 +128,7 @@ def topic_render(
         "can_change_topic": topic.cluster.is_running and actor_can(request.user, "topic.update", tenant),
         "can_delete_topic": actor_can(request.user, "topic.delete", tenant),
         "can_change_schema": actor_can(request.user, "topic.update", tenant),
+        "retry_act": retry_act(topic),
         "schema": schema_find(topic),
         "schema_curl": act_of("GET", f"{topic.path}schema/"),
         **queues_context(topic),

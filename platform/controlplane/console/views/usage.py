@@ -29,7 +29,7 @@ from controlplane.billing.selectors import (
 )
 from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
-from controlplane.console.acts import act_of
+from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.billing_forms import BudgetForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.console.views.usage_parts import part_charts, usage_charts
@@ -129,6 +129,9 @@ def budget_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         tell_done(request, gettext("The budget is removed."))
         return redirect("console:usage", tenant.slug)
     form = BudgetForm(request.POST if request.method == "POST" else None, initial=initial)
+    command = act_of("PUT", f"{tenant.path}budget/", form.body())
+    if wants_code(request):
+        return code_answer(command)
     if form.is_valid():
         try:
             budget_set(actor=request.user, tenant=tenant, **form.cleaned_data)
@@ -140,7 +143,8 @@ def budget_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     context = {
         "form": form,
         "budget": budget,
-        "curl": act_of("PUT", f"{tenant.path}budget/", {"amount": "250.00", "currency": str(first["currency"])}),
+        "curl": command,
+        "remove_act": act_of("DELETE", f"{tenant.path}budget/"),
     }
     return tenant_render(request, tenant, "console/budget.html", context, section="usage", status=status_of(form))
 

@@ -74,7 +74,7 @@ def test_quotas_are_shown_with_their_use_and_the_limit_of_the_tenant(
         BrokerQuota("quotaConnections", "another", 77, 99),
     )
     page = world.client(world.alice).get(page_of(world, credential)).content.decode()
-    assert "Bytes per second, the access key’s own (Pulls)" in page
+    assert "Bytes per second, the access key’s own: Pulls" in page
     assert "1.0 MiB" in page
     assert 'value="2 MiB"' in page
     assert "the tenant’s limit: 5,000." in page

@@ -10,18 +10,20 @@ from django.db.models import F
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.clusters import configuration
+from controlplane.clusters import configuration, limits
 from controlplane.clusters.broker_keys import BROKER_KEYS
 from controlplane.clusters.models import (
     BrokerGroup,
     ClusterState,
     ConfigurationChange,
+    Credential,
     Operation,
     OperationState,
     OperationStep,
     OperationType,
     Replica,
 )
+from controlplane.clusters.replica_remoting import BrokerQuota
 from controlplane.clusters.workflows import WORKFLOWS
 from controlplane.console.views import dead_letters, diverged, message_trace, rolling, topic_parts
 from controlplane.consumers import route_map
@@ -193,6 +195,23 @@ def test_a_topic_with_limits_looks_right(
     page.goto(f"{live_server.url}/t/acme/clusters/orders/new-topic/")
     page.get_by_text("Retention and quotas").click()
     look_at(page, "topic new limits")
+
+
+def test_the_quotas_of_a_key_pair_look_right(
+    page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = world.cluster.credentials.get(is_control=False).access_key
+    Credential.objects.filter(access_key=key).update(quota_messages_per_second=500, quota_bytes_per_second=2 * 1024**2)
+    quotas = (
+        BrokerQuota("quotaMessagesPerSecond", f"{key} (send)", 480, 500),
+        BrokerQuota("quotaBytesPerSecond", f"{key} (pull)", 1024**2, 2 * 1024**2),
+        BrokerQuota("quotaCredentialConnections", key, 12, 5_000),
+    )
+    monkeypatch.setattr(limits, "broker_quotas", lambda brokers: [quotas for _ in brokers])
+    log_in(world.alice)
+    page.goto(f"{live_server.url}/t/acme/clusters/orders/credentials/{key}/quotas/")
+    expect(page.get_by_label("Bytes a second")).to_have_value("2 MiB")
+    look_at(page, "credential quotas with use")
 
 
 def test_a_topics_route_looks_right(

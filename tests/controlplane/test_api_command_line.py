@@ -14,6 +14,8 @@ import pytest
 from django.http import StreamingHttpResponse
 from django.test import Client
 
+from controlplane.clusters import credential_quotas
+from controlplane.clusters.account_distribution import Distribution
 from controlplane.clusters.models import OperationState
 from controlplane.common.schema import EXAMPLES
 from controlplane.topics.models import Topic, TopicState
@@ -112,6 +114,20 @@ def test_a_change_is_made_and_shown(highwater: Highwater) -> None:
     changed = highwater("cluster", "update", "orders", "--name", "Orders, EU")
     assert changed.exit_code == 0, changed.err
     assert highwater("cluster", "get", "orders", "--json").json()["name"] == "Orders, EU"
+
+
+def test_a_keys_own_quotas_are_given_and_taken_away(
+    highwater: Highwater, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credential_quotas, "accounts_distribute", lambda _cluster: Distribution(2, ()))
+    key = world.cluster.credentials.get(is_control=False).access_key
+    words = ("credential", "update", "orders", key)
+    given = highwater(*words, "--quota-messages-per-second", "500", "--quota-connections", "3", "--json").json()
+    assert (given["quota_messages_per_second"], given["quota_connections"]) == (500, 3)
+    taken = highwater(*words, "--quota-connections", "null", "--json").json()
+    assert (taken["quota_messages_per_second"], taken["quota_connections"]) == (500, None)
+    refused = highwater(*words, "--quota-connections", "5001")
+    assert (refused.exit_code, "quota_connections: Use a number from 1 to 5000" in refused.err) == (1, True)
 
 
 def test_data_is_the_whole_body(highwater: Highwater, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from highwater import (
     ReceivedMessage,
     RetryLater,
 )
+from tests.processes import wait_until
 from tests.support.platform_stack import PlatformStack
 
 TENANT = "endtoend"
@@ -319,6 +320,42 @@ def test_a_credential_for_one_topic_reaches_no_other(cluster: LiveCluster) -> No
         producer.send(Message("invoices", b"yes"))
         with pytest.raises(PermissionDeniedError):
             producer.send(Message("payroll", b"no"))
+
+
+def test_a_key_has_quotas_of_its_own_at_once_and_after_a_broker_was_killed(cluster: LiveCluster) -> None:
+    cluster.api.post(f"{cluster.path}topics/", json={"name": "metered"})
+    made = cluster.api.post(f"{cluster.path}credentials/", json={"name": "slow"}).json()
+    key = f"{cluster.path}credentials/{made['access_key']}/"
+
+    def refusals() -> set[str]:
+        """What refused sends of this key say."""
+        credentials = Credentials(made["access_key"], made["secret_key"])
+        found = set()
+        with Producer(
+            namesrv=cluster.get()["namesrv_addr"], group="slow", credentials=credentials, retry_times_when_send_failed=0
+        ) as producer:
+            for _ in range(5):
+                try:
+                    producer.send(Message("metered", b"x"))
+                except HighwaterError as error:
+                    found.add(str(error))
+        return found
+
+    assert refusals() == set()
+    answer = cluster.api.patch(key, json={"quota_messages_per_second": 1})
+    assert (answer.status_code, answer.json()["missing_daemons"]) == (200, []), answer.text
+    named = f"credential {made['access_key']} is over its quota quotaMessagesPerSecond"
+    assert any(named in text for text in refusals())
+    (broker,) = cluster.get(key.removeprefix(cluster.path) + "quotas/")["brokers"]
+    assert ("quotaMessagesPerSecond", 1) in {(quota["quota"], quota["limit"]) for quota in broker["quotas"]}
+    os.kill(cluster.pid("broker-a-0"), signal.SIGKILL)
+    wait_until(
+        lambda: any(named in text for text in refusals()),
+        timeout_s=SECONDS_MAX,
+        what="the quota counts after a restart",
+    )
+    cluster.api.patch(key, json={"quota_messages_per_second": None})
+    assert refusals() == set()
 
 
 def test_a_stranger_without_credentials_is_refused(cluster: LiveCluster) -> None:

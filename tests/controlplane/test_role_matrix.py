@@ -36,18 +36,24 @@ def answers(client: Json, found: list[tuple[Row, str]]) -> Iterator[tuple[Row, s
         yield row, address, answer
 
 
-def permission_of(address: str, method: str) -> str:
-    view = resolve(address).func.view_class  # type: ignore[attr-defined]  # as_view() sets it
-    assert issubclass(view, TenantApi)
-    permission: str = view.permissions[method]
-    return permission
+# Operations are found by their ids alone: their tenant is known once they are, so services ask for the right, not the view.
+OPERATION = "operations/"
 
 
-def test_every_permission_of_the_table_is_asked_for_by_a_route_or_excused_with_a_reason(world: World) -> None:
-    asked = {permission_of(address, row.method) for row, address in routes(world, TENANT)}
-    # Asked for inside services, where the answer depends on what is changed.
-    inside = {"operation.retry", "operation.cancel", "operation.view"}
-    assert set(PERMISSIONS) - asked <= inside, "a permission that no route asks for protects nothing"
+def test_every_view_below_a_tenant_asks_for_the_right_that_stands_in_its_row(world: World) -> None:
+    wrong = []
+    for row, address in routes(world, TENANT):
+        view = resolve(address).func.view_class  # type: ignore[attr-defined]  # as_view() sets it
+        assert issubclass(view, TenantApi)
+        if view.permissions[row.method] != row.needs:
+            wrong.append(f"{row.method} {row.pattern}: {view.permissions[row.method]}, not {row.needs}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_route_of_a_tenants_things_needs_a_right_of_the_table_and_no_other_does() -> None:
+    needing = {(row.method, row.pattern) for row in ROWS if row.needs}
+    assert needing == {(row.method, row.pattern) for row in ROWS if row.pattern.startswith((TENANT, OPERATION))}
+    assert {row.needs for row in ROWS if row.needs} == set(PERMISSIONS), "what no route needs protects nothing"
 
 
 # By hand, so that no change of the rules goes unseen: the least role for each permission, and what the role `billing` may.
@@ -97,11 +103,8 @@ def wrong_answers(
 ) -> list[str]:
     """Where the answer is another one than the owner's, where the role may, and than 403, where it may not."""
     wrong = []
-    found = routes(world, TENANT)
-    needs = {
-        (row.method, row.pattern): others.get((row.method, row.pattern)) or permission_of(address, row.method)
-        for row, address in found
-    }
+    found = routes(world, (TENANT, OPERATION))
+    needs = {(row.method, row.pattern): others.get((row.method, row.pattern)) or row.needs for row, _ in found}
     tried = [(row, address) for row, address in found if is_tried(role, row, needs[row.method, row.pattern])]
     for row, _, answer in answers(client, tried):
         expected = row.owner if role_allows(role, needs[row.method, row.pattern]) else 403

@@ -84,9 +84,9 @@ def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[da
     labels = [f"{day_words(moment)} {moment:%H:%M:%S} {zone_mark(moment)}" for moment in local]
     ticks = [f"{moment:%H:%M}" for moment in local]
 
-    def curve(name: str, field: str) -> Curve:
+    def curve(name: str, field: str, scale: float = 1) -> Curve:
         values = [None if row is None else getattr(row, field) for _, row in rows]
-        return Curve.of(name, values, _WORDS[field])
+        return Curve.of(name, [None if value is None else scale * value for value in values], _WORDS[field])
 
     def chart(chart_id: str, title: str, *curves: Curve) -> Chart:
         return Chart(chart_id, title, "lines", say("Time"), labels, ticks, moments, zone, list(curves), span)
@@ -115,7 +115,7 @@ def figures_charts(samples: list[ClusterFigures], tenant: Tenant, span: tuple[da
         ),
         chart("figures-answer", say("Answer time of the slowest leader in ms"), curve(say("Answer"), "answer_ms")),
         chart("figures-connections", say("Connections of programs"), curve(say("Connections"), "connections")),
-        chart("figures-disk", say("Fullest disk, used share"), curve(say("Used"), "disk_used")),
+        chart("figures-disk", say("Fullest disk, percent used"), curve(say("Used"), "disk_used", 100)),
         chart("figures-gap", say("Largest replication gap in bytes"), curve(say("Gap"), "replica_gap_bytes")),
     ]
     return always + [one for one in where_known if not one.is_empty]
@@ -137,8 +137,8 @@ def _milliseconds(value: object) -> str:
     return say("%(milliseconds)s ms", milliseconds=f"{float(str(value)):.1f}")
 
 
-def _share(value: object) -> str:
-    return str(percent(float(str(value))))
+def _percent(value: object) -> str:
+    return str(percent(float(str(value)) / 100))
 
 
 def _bytes(value: object) -> str:
@@ -155,6 +155,6 @@ _WORDS = {
     "backlog_messages": _messages,
     "answer_ms": _milliseconds,
     "connections": _messages,
-    "disk_used": _share,
+    "disk_used": _percent,
     "replica_gap_bytes": _bytes,
 }

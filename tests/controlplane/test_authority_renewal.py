@@ -92,11 +92,15 @@ public class Handshakes {
 
 
 class FileDriver(DriverTwin):
-    """One whose files are on the disk, for real daemons."""
+    """One whose files are on the disk, for real daemons; but for those below `unwritten`."""
+
+    unwritten = "none/"
 
     def files_write(self, cluster_id: uuid.UUID, files: Mapping[str, str]) -> None:
         super().files_write(cluster_id, files)
         for path, text in files.items():
+            if path.startswith(self.unwritten):
+                continue
             target = self.cluster_dir(cluster_id) / path
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = target.with_suffix(".new")
@@ -417,6 +421,23 @@ def test_real_daemons_change_their_authority_without_a_restart_and_clients_with_
     shown = live.problems_of(former_signer, former)
     assert all(problem.startswith("its certificate is of another CA") for problem in shown), shown
     assert (live.names.pid, live.broker.pid) == pids
+
+
+def test_the_former_authority_is_not_called_dropped_while_a_real_daemon_has_not_read_its_new_files(
+    world: World, live: Live
+) -> None:
+    for step in (Succession.TRUST_NEXT, Succession.SIGN_BY_NEXT):
+        live.finish(authority_renew(actor=world.alice, cluster=live.cluster, step=step, confirm="orders"))
+        live.cluster.refresh_from_db()
+    operation = authority_renew(actor=world.alice, cluster=live.cluster, step="drop_former")
+    assert run(operation, live.driver, most=3) == Outcome.COMPLETED
+    live.driver.unwritten = "broker-a-0/"
+    assert run(operation, live.driver) == Outcome.WAITING
+    message = operation.steps.get(name="ca_verify").message
+    assert "it has not read its new files yet." in message
+    live.driver.unwritten = "none/"
+    certificates_write(live.cluster, live.driver, timezone.now() + timedelta(seconds=1))
+    live.finish(operation)
 
 
 def test_a_stock_java_client_that_trusts_the_file_of_both_gets_through_every_handshake_of_a_renewal(

@@ -133,6 +133,11 @@ def renews_at(cert_pem: str) -> datetime:
     return x509.load_pem_x509_certificate(cert_pem.encode()).not_valid_after_utc - RENEW_BEFORE
 
 
+def issued_at(cert_der: bytes) -> datetime:
+    """Return when `certificate_issue` made this certificate, in whole seconds."""
+    return x509.load_der_x509_certificate(cert_der).not_valid_before_utc + _BACKDATED
+
+
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:

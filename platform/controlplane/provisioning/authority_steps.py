@@ -2,6 +2,8 @@
 shown in a handshake that it uses the files of the step before. Each may run twice.
 """
 
+from datetime import datetime, timedelta
+
 from controlplane.clusters.certificates import Succession
 from controlplane.clusters.tls import authority_proofs
 from controlplane.common.sentences import say
@@ -23,11 +25,15 @@ def ca_refresh(context: StepContext) -> None:
 
 def ca_look(context: StepContext) -> None:
     """Wait until every daemon shows a certificate of the authority that signs, and takes one of each that is to be trusted."""
+    _look(context)
+
+
+def _look(context: StepContext, issued_from: datetime | None = None) -> None:
     proofs = authority_proofs(context.cluster)
     for daemon in cluster_daemons(context.cluster, context.driver, allocated_only=True):
         if daemon.row.port is None:
             continue
-        problem = handshake_problem(daemon.row.host, daemon.row.port, proofs)
+        problem = handshake_problem(daemon.row.host, daemon.row.port, proofs, issued_from)
         if problem:
             raise StepNotReady(
                 say(
@@ -56,12 +62,18 @@ def ca_drop(context: StepContext) -> None:
 
 def ca_write(context: StepContext) -> None:
     """Write what holds from now on."""
-    certificates_write(context.cluster, context.driver, context.now)
+    # A certificate tells whole seconds: these are later than all before them.
+    certificates_write(context.cluster, context.driver, _rounded_up(context.now))
 
 
 def ca_verify(context: StepContext) -> None:
-    """Wait until every daemon uses what was written."""
-    ca_look(context)
+    """Wait until every daemon uses what was written: whom it trusts no more is shown by no handshake, but it reads all at once."""
+    began_at = context.operation.steps.get(name=ca_write.__name__).started_at
+    _look(context, None if began_at is None else _rounded_up(began_at))
+
+
+def _rounded_up(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0) + timedelta(seconds=1)
 
 
 def _take(context: StepContext, step: Succession) -> None:

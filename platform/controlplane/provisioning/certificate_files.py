@@ -92,10 +92,11 @@ def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
             driver.files_write(
                 cluster.pk,
                 {
-                    # The key first: a daemon that reads between the two keeps its former pair, and looks again.
+                    # A daemon that shows the certificate has read the others, which come first. One that reads between the key and
+                    # the certificate keeps its former pair, and looks again.
+                    f"{folder}/{CA_FILE}": cluster.tls_ca,
                     f"{folder}/{KEY_FILE}": issued.key_pem,
                     f"{folder}/{CERT_FILE}": issued.cert_pem,
-                    f"{folder}/{CA_FILE}": cluster.tls_ca,
                 },
             )
             renew_at = min(renews_at(issued.cert_pem), succession(cluster.tls_ca, cluster.tls_ca_step_at)[1])

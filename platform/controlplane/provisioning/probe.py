@@ -4,7 +4,9 @@ import socket
 import ssl
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 
+from controlplane.clusters.certificates import issued_at
 from controlplane.clusters.remarks import error_words
 from controlplane.common.sentences import say
 from highwater import Admin, Credentials, WaitBudget
@@ -31,15 +33,21 @@ def port_answers(host: str, port: int) -> bool:
         return False
 
 
-def handshake_problem(host: str, port: int, contexts: Collection[ssl.SSLContext]) -> str:
-    """Shake hands once with each context; return an empty text when the daemon takes all, else why it did not."""
+def handshake_problem(
+    host: str, port: int, contexts: Collection[ssl.SSLContext], issued_from: datetime | None = None
+) -> str:
+    """Shake hands once with each context; return an empty text when the daemon takes all, and shows no certificate of before
+    `issued_from`; else why not.
+    """
     for context in contexts:
         try:
             with (
                 socket.create_connection((host, port), timeout=_TIMEOUT_MS / 1000) as plain,
-                context.wrap_socket(plain),
+                context.wrap_socket(plain) as secured,
             ):
-                pass
+                shown = secured.getpeercert(binary_form=True)
+                if issued_from is not None and shown is not None and issued_at(shown) < issued_from:
+                    return say("it has not read its new files yet.")
         except ssl.SSLCertVerificationError as error:
             return say("its certificate is of another CA (%(error)s).", error=error.verify_message)
         except ssl.SSLError as error:

@@ -77,7 +77,7 @@ def test_quotas_are_shown_with_their_use_and_the_limit_of_the_tenant(
     assert "Bytes per second, the access key’s own: Pulls" in page
     assert "1.0 MiB" in page
     assert 'value="2 MiB"' in page
-    assert "the tenant’s limit: 5,000." in page
+    assert "the tenant’s limit: 5\u202f000." in page
     assert "99" not in page.split("Its own quotas")[0].split("<table")[1]
 
 

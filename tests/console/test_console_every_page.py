@@ -10,6 +10,7 @@ from allauth.account.internal.flows import reauthentication
 from allauth.core.internal import ratelimit
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.conf import settings
 from django.core.exceptions import SuspiciousOperation
 from django.urls import resolve
 from playwright.sync_api import Page
@@ -101,18 +102,19 @@ def test_the_page_of_a_first_password_looks_right(
 def test_the_pages_of_errors_look_right(
     page: Page, live_server: LiveServer, world: World, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page.goto(f"{live_server.url}/login/")
-    page.context.clear_cookies()
-    page.get_by_label("Email").fill(world.alice.email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in", exact=True).click()
-    look_at(page, "form out of date")
+    def send_out_of_date(page: Page) -> None:
+        page.goto(f"{live_server.url}/login/")
+        page.context.clear_cookies(name=settings.CSRF_COOKIE_NAME)
+        page.locator("[name=login]").fill(world.alice.email)
+        page.locator("[name=password]").fill(PASSWORD)
+        with page.expect_navigation():
+            page.locator("[name=password]").press("Enter")
 
-    page.goto(f"{live_server.url}/login/")
+    send_out_of_date(page)
+    look_at(page, "form out of date", send_out_of_date)
+
     monkeypatch.setattr(ratelimit, "consume", lambda request, **_: None)
-    page.get_by_label("Email").fill(world.alice.email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in", exact=True).click()
+    page.goto(f"{live_server.url}/login/")
     look_at(page, "too many requests")
 
     log_in(world.victor)

@@ -3,13 +3,12 @@
 from typing import Any
 
 from django import forms
-from django.contrib.humanize.templatetags.humanize import intcomma
 
 from controlplane.clusters.credential_quotas import quota_most
 from controlplane.clusters.models import Credential
 from controlplane.common.sentences import say
 from controlplane.console.forms import SizeField
-from controlplane.console.templatetags.console import byte_size
+from controlplane.console.templatetags.console import byte_size, number
 
 
 class CredentialQuotasForm(forms.Form):
@@ -25,7 +24,7 @@ class CredentialQuotasForm(forms.Form):
         super().__init__(*args, **kwargs)
         for name, field in self.fields.items():
             most = quota_most(credential.cluster.tenant, name)
-            shown = byte_size(most) if isinstance(field, SizeField) else intcomma(most)
+            shown = byte_size(most) if isinstance(field, SizeField) else number(most)
             field.help_text = say("At most, and when left empty, the tenant’s limit: %(most)s.", most=shown)
 
     def body(self) -> dict[str, object]:

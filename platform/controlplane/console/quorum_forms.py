@@ -25,6 +25,7 @@ class WhichReplicaForm(forms.Form):
         if no_one is not None:
             offered.append((_NONE, no_one))
         self.fields["replica"] = forms.ChoiceField(label=label, widget=forms.RadioSelect, choices=offered)
+        self.offers_none = not offered
 
     def replica_id(self) -> int | None:
         """Return which one was chosen, None for no one; call it on a valid form."""

@@ -5,6 +5,8 @@
 
 const COLOURS = ["--accent", "--warn", "--busy", "--bad"];
 const HEIGHT_PX = 220;
+// One line of labels below the ticks; uPlot would leave room for two.
+const AXIS_PX = 34;
 const REFRESH_EVERY_MS = 15_000;
 const drawn = new Map();
 
@@ -22,12 +24,14 @@ function short(value, digits = 2) {
   return value === null || value === undefined ? "–" : new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: digits }).format(value);
 }
 
-// Hours of the day by the 24 h clock of the tenant's zone; the date with it where the chart is longer than a day, alone from a week on.
+// Hours of the day by the 24 h clock of the tenant's zone, with seconds where minutes would repeat themselves; the date with it where
+// the chart is longer than a day, alone from a week on.
 function clock(spec) {
   const [first, last] = spec.span ?? [spec.x[0], spec.x.at(-1)];
   const long = last - first > 86400;
   const date = long ? { day: "numeric", month: "short" } : {};
-  const time = last - first > 7 * 86400 ? {} : { hour: "2-digit", minute: "2-digit" };
+  const seconds = last - first < 600 ? { second: "2-digit" } : {};
+  const time = last - first > 7 * 86400 ? {} : { hour: "2-digit", minute: "2-digit", ...seconds };
   const format = new Intl.DateTimeFormat("en-GB", { timeZone: spec.zone, ...date, ...time });
   return (_, moments) => moments.map((seconds) => format.format(new Date(seconds * 1000)));
 }
@@ -66,7 +70,7 @@ function options(spec, width) {
       y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.08 : 1] },
     },
     axes: [
-      ordinal ? { ...axis, grid: { show: false }, values: (_, places) => places.map((place) => spec.ticks[place] ?? ""), incrs: [1, 2, 5, 10] } : { ...axis, space: 90, values: clock(spec) },
+      ordinal ? { ...axis, size: AXIS_PX, grid: { show: false }, values: (_, places) => places.map((place) => spec.ticks[place] ?? ""), incrs: [1, 2, 5, 10] } : { ...axis, size: AXIS_PX, space: 90, values: clock(spec) },
       { ...axis, size: 56, values: (_, values) => values.map((value) => short(value, digitsOf(values))) },
     ],
     series: [

@@ -10,9 +10,9 @@ from django.db.models import QuerySet
 from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, RadioSelect
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import get_language, to_locale
+from django.utils.translation import get_language, pgettext, to_locale
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.identity_settings import IdentityProvider
@@ -253,6 +253,23 @@ def copyable(value: str, part_id: str, label: str) -> dict[str, str]:
 def words_of(text: str) -> str:
     """Return a sentence in the language of the page, for filters that take plain strings only."""
     return in_words(text)
+
+
+@register.filter
+def ended(text: str) -> str:
+    """Return a sentence with the mark at its end that it may lack, as what a broker answered does: another one follows."""
+    words = in_words(text).rstrip()
+    return words if not words or words[-1] in ".!?…。" else words + pgettext("mark", ".")
+
+
+@register.filter
+def coded(text: str) -> SafeString:
+    """Return a sentence of the API, in which names stand between `backquotes`, with those as code."""
+    parts = in_words(text).split("`")
+    if len(parts) % 2 == 0:  # one quote is alone: a mark like any other
+        return format_html("{}", in_words(text))
+    marked = (format_html("<code>{}</code>", part) if place % 2 else part for place, part in enumerate(parts))
+    return format_html_join("", "{}", ((part,) for part in marked))
 
 
 _ENCODINGS = {

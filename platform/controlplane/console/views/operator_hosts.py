@@ -113,7 +113,7 @@ def _chart(number: int, host: str) -> Chart:
     zone = ZoneInfo("UTC")
     return Chart(
         f"host-{number}",
-        say("Used over a day: %(host)s", host=host),
+        say("Used over a day, in percent: %(host)s", host=host),
         "lines",
         say("Time"),
         [f"{moment:%Y-%m-%d %H:%M}" for moment, *_ in day],

@@ -40,9 +40,8 @@ def usage_charts(usage: MonthUsage) -> list[Chart]:
             amounts,
             lambda value: money_words(Decimal(value), currency),
         )
-        charts.append(
-            Chart("cost", gettext("Cost by day"), "bars", gettext("Day"), labels, ticks, x, usage.zone, [cost])
-        )
+        title = gettext("Cost by day in %(currency)s") % {"currency": currency}
+        charts.append(Chart("cost", title, "bars", gettext("Day"), labels, ticks, x, usage.zone, [cost]))
     counts = [
         (
             "sent",

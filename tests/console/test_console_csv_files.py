@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from controlplane.console.csv_files import csv_response
+from controlplane.common.csv_files import csv_response
 from controlplane.insight.selectors import lag_of_topics
 from controlplane.topics.models import Topic
 from highwater import ConsumerProgress, MessageQueue, QueueProgress
@@ -70,6 +70,17 @@ def test_topics_as_csv_have_their_backlog_and_no_formula(backlogs: World) -> Non
     assert [row["topic"] for row in rows(backlogs, "topics-csv/?q=QUI")] == ["quiet"]
 
 
+def test_the_api_gives_the_same_files(backlogs: World) -> None:
+    client = backlogs.client(backlogs.bob)
+    for rest in ("topics-csv/", "topics-csv/?q=QUI"):
+        page, twin = client.get(backlogs.cluster_path(rest)), client.get(f"{backlogs.cluster.path}{rest}")
+        assert (twin.status_code, twin.content) == (200, page.content)
+        for header in ("Content-Type", "Content-Disposition"):
+            assert twin.headers[header] == page.headers[header]
+    refused = client.get(f"{backlogs.cluster.path}lag-csv/", headers={"Accept": "text/csv"})
+    assert (refused.status_code, refused.headers["Content-Type"]) == (503, "application/problem+json")
+
+
 def test_the_lag_of_groups_as_csv_has_a_line_for_each_topic(world: World) -> None:
     def progress(self: BrokersTwin, group: str, *, topic: str | None = None) -> ConsumerProgress:
         queues = [MessageQueue(name, "broker-a", queue) for name in ("orders", "payments") for queue in range(2)]
@@ -77,6 +88,8 @@ def test_the_lag_of_groups_as_csv_has_a_line_for_each_topic(world: World) -> Non
 
     with brokers_that_answer(), patch.object(BrokersTwin, "consumer_progress", progress, create=True):
         found = rows(world, "lag-csv/?q=BILL")
+        twin = world.client(world.bob).get(f"{world.cluster.path}lag-csv/?q=BILL").content.decode()
+    assert [row["topic"] for row in csv.DictReader(io.StringIO(twin))] == ["orders", "payments"]
     assert [(row["group"], row["topic"], row["backlog_messages"]) for row in found] == [
         ("billing", "orders", "8"),
         ("billing", "payments", "8"),

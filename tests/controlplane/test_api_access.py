@@ -198,6 +198,7 @@ ROWS = [
     Row(f"{ONE}failovers/<uuid:failover_id>/", "GET", 200, 200, needs="failover.view"),
     Row(f"{ONE}message-trace/", "GET", 400, 400, needs="message.browse"),  # it asks for what
     Row(f"{ONE}lag/", "GET", 503, 503, needs="lag.view"),
+    Row(f"{ONE}lag-csv/", "GET", 503, 503, needs="lag.view"),
     Row(f"{ONE}lag/<consumer_group:group>/", "GET", 200, 200, needs="lag.view"),  # it says that no one answers
     Row(f"{ONE}lag/<consumer_group:group>/history/", "GET", 400, 400, needs="lag.view"),  # it asks of which topic
     Row(f"{ONE}lag/<consumer_group:group>/thresholds/", "GET", 200, 200, needs="lag.view"),
@@ -268,6 +269,7 @@ ROWS = [
     Row(f"{CREDENTIAL}reveal/", "POST", 200, 200, needs="credential.reveal"),
     Row(f"{CREDENTIAL}rotate/", "POST", 503, 403, needs="credential.create", body={"overlap_hours": 24}),
     Row(f"{ONE}topics/", "GET", 200, 200, needs="topic.view"),
+    Row(f"{ONE}topics-csv/", "GET", 200, 200, needs="topic.view"),
     Row(f"{ONE}topics/", "POST", 503, 503, needs="topic.create", body={"name": "refunds"}),
     Row(TOPIC, "GET", 200, 200, needs="topic.view"),
     Row(TOPIC, "PATCH", 503, 503, needs="topic.update", body={"description": "What was sold"}),

@@ -7,8 +7,6 @@ from django.http import HttpResponse
 from django.utils import timezone, translation
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework.negotiation import DefaultContentNegotiation
-from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -43,7 +41,7 @@ from controlplane.billing.serializers import (
     UsageRecordQuerySerializer,
     UsageRecordSerializer,
 )
-from controlplane.common.downloads import as_download
+from controlplane.common.downloads import OneAnswer, as_download
 from controlplane.common.errors import NotFound
 from controlplane.common.pagination import CursorPagination, paginated
 from controlplane.common.sentences import say
@@ -61,15 +59,6 @@ class ByNumber(CursorPagination):
     """For invoices."""
 
     ordering = ("-number",)
-
-
-class OneAnswer(DefaultContentNegotiation):
-    """Whatever the client accepts: a file for those who may have it, a problem object for the others."""
-
-    def select_renderer(
-        self, request: Request, renderers: Any, format_suffix: str | None = None
-    ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type
 
 
 class UsageApi(TenantApi):

@@ -4,6 +4,7 @@ from django.urls import path
 
 from controlplane.consumers import names as names  # gives addresses the converter of a group's name
 from controlplane.insight import apis
+from controlplane.insight.csv_apis import LagCsvApi, TopicsCsvApi
 from controlplane.insight.neighbour_apis import HostsTakenApi
 
 _CLUSTER = "tenants/<slug:tenant>/clusters/<slug:cluster>/"
@@ -15,6 +16,9 @@ urlpatterns = [
     path("tenants/<slug:tenant>/metrics/", apis.MetricsApi.as_view(), name="metrics"),
     path(f"{_CLUSTER}figures/", apis.FiguresApi.as_view(), name="figures"),
     path(f"{_CLUSTER}message-trace/", apis.MessageTraceApi.as_view(), name="message-trace"),
+    # Not below the lists: a topic or a group may have any name there.
+    path(f"{_CLUSTER}topics-csv/", TopicsCsvApi.as_view(), name="topics-csv"),
+    path(f"{_CLUSTER}lag-csv/", LagCsvApi.as_view(), name="lag-csv"),
     path(_LAG, apis.GroupLagListApi.as_view(), name="lag-list"),
     path(f"{_LAG}<consumer_group:group>/", apis.GroupLagDetailApi.as_view(), name="lag-detail"),
     path(f"{_LAG}<consumer_group:group>/history/", apis.LagHistoryApi.as_view(), name="lag-history"),

@@ -115,6 +115,11 @@ def topic_list(cluster: Cluster) -> QuerySet[Topic]:
     return Topic.objects.filter(cluster=cluster).select_related("cluster__tenant")
 
 
+def topics_named(cluster: Cluster, search: str) -> QuerySet[Topic]:
+    """Return the cluster's topics by name; those whose names hold `search`, whatever its case."""
+    return topic_list(cluster).filter(name__icontains=search.strip().replace("\x00", "")).order_by("name")
+
+
 def topic_get(cluster: Cluster, name: str) -> Topic:
     """Return one topic of the cluster; raises NotFound."""
     topic = topic_list(cluster).filter(name=name).first()

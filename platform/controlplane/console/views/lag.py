@@ -21,12 +21,12 @@ from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.billing_forms import ThresholdsForm
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.csv_files import csv_response
 from controlplane.console.pages import status_of, tell_done, tenant_render
 from controlplane.console.templatetags.console import day_words, zone_mark
 from controlplane.console.views.group_members import members_context
 from controlplane.insight.availability import jobs_problem
-from controlplane.insight.live import GroupLag, group_names, groups_live
+from controlplane.insight.lists_as_csv import lag_csv
+from controlplane.insight.live import group_names
 from controlplane.insight.models import Job, LagWindow
 from controlplane.insight.outlook import group_outlook, group_outlooks
 from controlplane.insight.selectors import GroupHistory, counted, lag_history, lag_topics
@@ -64,26 +64,7 @@ def lag_file(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpRespo
     Raises Conflict, BrokerUnreachable, … where the groups are not known.
     """
     found = cluster_get(tenant, cluster)
-    search = request.GET.get("q", "").strip().lower()
-    groups = groups_live(found, [name for name in group_names(found) if search in name.lower()])
-    return csv_response(
-        f"lag-{found.slug}",
-        ("group", "topic", "backlog_messages", "oldest_message_ms", "as_of", "problem"),
-        (row for group in groups for row in _file_rows(group)),
-    )
-
-
-def _file_rows(group: GroupLag) -> list[tuple[object, ...]]:
-    """A line for each topic of the group; one alone where nothing is known."""
-    rows: list[tuple[object, ...]] = []
-    for topic in group.topics:
-        queues = [queue for queue in group.queues or () if queue.topic == topic]
-        ages = [queue.lag_ms for queue in queues]
-        oldest = None if None in ages else max((age for age in ages if age is not None), default=0)
-        rows.append(
-            (group.group, topic, sum(queue.lag_messages for queue in queues), oldest, group.as_of, group.message)
-        )
-    return rows or [(group.group, None, group.lag_messages, group.lag_ms, group.as_of, group.message)]
+    return lag_csv(found, request.GET.get("q", ""))
 
 
 @require_POST

@@ -8,12 +8,12 @@ from django.shortcuts import render
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.clusters.selectors import cluster_get
+from controlplane.common.csv_files import csv_response
 from controlplane.common.errors import ApplicationError, InvalidInput
 from controlplane.common.sentences import say
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.csv_files import csv_response
 from controlplane.console.forms import MessageForm, SearchForm
 from controlplane.console.pages import form_take_error, status_of, tenant_render
 from controlplane.console.views.topic_parts import (

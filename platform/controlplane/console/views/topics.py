@@ -13,16 +13,16 @@ from controlplane.common.errors import ApplicationError
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.csv_files import csv_response
 from controlplane.console.forms import MessageForm, TopicChangeForm, TopicForm, TypedNameForm
 from controlplane.console.pages import form_take_error, status_of, tell_done, tell_error, tenant_render
 from controlplane.console.views.topic_parts import queues_context, topic_render
 from controlplane.insight.availability import jobs_problem
+from controlplane.insight.lists_as_csv import topics_csv
 from controlplane.insight.selectors import lag_of_topics
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require
 from controlplane.topics.models import Topic
-from controlplane.topics.selectors import topic_get, topic_list
+from controlplane.topics.selectors import topic_get, topics_named
 from controlplane.topics.services import TopicOptions, topic_create, topic_delete, topic_update
 
 TOPICS_SHOWN_MAX = 100
@@ -54,30 +54,13 @@ def topic_list_page(request: ConsoleRequest, tenant: Tenant, cluster: str) -> Ht
 def topic_list_file(request: ConsoleRequest, tenant: Tenant, cluster: str) -> HttpResponse:
     """Return the cluster's topics, or those that a search finds, as CSV; each with the group that has the largest backlog."""
     found = cluster_get(tenant, cluster)
-    _, matching = _matching(request, found)
-    topics = list(matching)
-    lags = lag_of_topics(found, [topic.name for topic in topics])
-    return csv_response(
-        f"topics-{found.slug}",
-        (
-            *("topic", "description", "state", "message_type", "perm", "read_queue_nums", "write_queue_nums"),
-            *("created_at", "largest_backlog_messages", "largest_backlog_group", "backlog_as_of"),
-        ),
-        (
-            (
-                *(topic.name, topic.description, topic.state, topic.message_type, topic.perm),
-                *(topic.read_queue_nums, topic.write_queue_nums, topic.created_at),
-                *((lag.lag_messages, lag.group, lag.as_of) if (lag := lags.get(topic.name)) else (None, None, None)),
-            )
-            for topic in topics
-        ),
-    )
+    return topics_csv(found, request.GET.get("q", ""))
 
 
 def _matching(request: ConsoleRequest, cluster: Cluster) -> tuple[str, QuerySet[Topic]]:
     """What was searched for, and the topics whose names hold it."""
     search = request.GET.get("q", "").strip()
-    return search, topic_list(cluster).filter(name__icontains=search.replace("\x00", "")).order_by("name")
+    return search, topics_named(cluster, search)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
-from typing import Annotated
+from collections.abc import Generator
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -19,7 +19,17 @@ from highwater._sync_admin import Admin
 from highwater._sync_producer import Producer
 from highwater.diverged import Fate, compare, is_internal, message_again
 from highwater.errors import ConfigurationError, HighwaterError, NoRouteError
-from highwater.promotion import Standing, decide, is_drained, promises_in
+from highwater.promotion_by_hand import (
+    AskStatus,
+    Follow,
+    HoldSends,
+    Promise,
+    Promote,
+    Promoted,
+    Request,
+    Wait,
+    promotion_by_hand,
+)
 from mqwire.bodies import ReplicaStatus
 
 app = typer.Typer()
@@ -29,8 +39,6 @@ BrokerId = Annotated[
     int, typer.Option("--broker-id", help="The replica: its configured brokerId, whatever its role is.")
 ]
 RESEND_GROUP = "HIGHWATER_CLI"
-_DRAIN_MS = 10_000
-_LOOK_PERIOD_S = 0.05
 
 
 @verb(app, "haStatus")
@@ -93,35 +101,13 @@ def promote(
             print(f"highwater: {plan.cleanness.because} With --yes it is promoted all the same", flush=True)
             raise typer.Exit(EXIT_REFUSED)
         began_s = time.monotonic()
-        if plan.master is not None:
-            _drain(admin, plan, plan.master, yes=yes)
-        promises = _promises(admin, plan, group)
-        decision = decide(plan.group, promises, broker_id, may_lose=yes, may_choose=False)
-        if decision.leader_id is None:
-            raise NoRouteError(
-                f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {broker_id} is"
-            )
-        address = plan.addresses[decision.leader_id]
-        fence, epoch = plan.ballot.fence, plan.ballot.epoch
-        done = admin.promote(
-            address, group, decision.leader_id, expected_epoch=fence, new_epoch=epoch, in_sync=sorted(promises)
-        )
-        if decision.gives_back:
-            raise NoRouteError(
-                f"{decision.cleanness.because} So replica {decision.leader_id} leads again, in epoch {done.epoch}; with --yes"
-                f" replica {broker_id} is promoted all the same, and what it lacks is lost"
-            )
-        # So that they follow at once. The new master notifies them too, a moment later: nothing depends on these answers.
-        for replica_id, other in plan.addresses.items():
-            if replica_id != broker_id:
-                with suppress(HighwaterError):
-                    admin.demote(other, group, epoch=epoch, leader_address=done.address)
+        done = _carried_out(admin, plan, promotion_by_hand(plan, may_lose=yes))
     took_ms = round((time.monotonic() - began_s) * 1000)
     session.done(
-        f"replica {broker_id} at {done.address} is the master of {group} in epoch {done.epoch}, after {took_ms} ms",
-        group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, took_ms=took_ms,
-        clean=decision.cleanness.clean,
-        lost_bytes=0 if decision.cleanness.clean else plan.cleanness.bytes_at_risk,
+        f"replica {broker_id} at {done.status.address} is the master of {group} in epoch {done.status.epoch}, after {took_ms} ms",
+        group=group, broker_id=broker_id, address=done.status.address, epoch=done.status.epoch, took_ms=took_ms,
+        clean=done.decision.cleanness.clean,
+        lost_bytes=0 if done.decision.cleanness.clean else plan.cleanness.bytes_at_risk,
     )  # fmt: skip
 
 
@@ -137,36 +123,51 @@ def _show(plan: PromotionPlan) -> None:
     )
 
 
-def _promises(admin: Admin, plan: PromotionPlan, group: str) -> dict[int, Standing]:
-    """Have every replica that answers promise the fence; one that refuses has promised another one, or elects."""
-    answers = []
-    first = None if plan.master is None else plan.master.address  # before it hears of the fence from a slave
-    for address in sorted(plan.addresses.values(), key=lambda address: address != first):
-        with suppress(HighwaterError):
-            answers.append(Standing.of(admin.demote(address, group, epoch=plan.ballot.fence)))
-    return promises_in(answers, plan.ballot)
+def _carried_out(admin: Admin, plan: PromotionPlan, requests: Generator[Request, Any, Promoted]) -> Promoted:
+    """Do what the order asks for, one request after the other."""
+    began_s: float | None = None
+    answer: object = None
+    error: HighwaterError | None = None
+    while True:
+        try:
+            request = requests.send(answer) if error is None else requests.throw(error)
+        except StopIteration as end:
+            promoted: Promoted = end.value
+            return promoted
+        answer = error = None
+        if isinstance(request, Wait):
+            began_s = time.monotonic() if began_s is None else began_s
+            time.sleep(request.seconds)
+            answer = time.monotonic() - began_s < request.most_s
+            continue
+        try:
+            answer = _asked(admin, plan, request)
+        except HighwaterError as failure:
+            error = failure
 
 
-def _drain(admin: Admin, plan: PromotionPlan, master: ReplicaStatus, *, yes: bool) -> None:
-    """Let the candidate catch up with a master that takes no more sends."""
-    group, candidate = master.group, plan.candidate.address
-    admin.freeze_sends(master.address, group, epoch=master.epoch, for_ms=_DRAIN_MS)
-    level = False
-    try:
-        deadline_s = time.monotonic() + _DRAIN_MS / 1000 * 0.8
-        while not level and time.monotonic() < deadline_s:
-            end, held = admin.replica_status(master.address), admin.replica_status(candidate).held_offset
-            level = is_drained(end_offset=end.end_offset, confirm_offset=end.confirm_offset, held_offset=held)
-            if not level:
-                time.sleep(_LOOK_PERIOD_S)
-    finally:
-        if not level and not yes:
-            admin.freeze_sends(master.address, group, epoch=master.epoch, for_ms=0)
-    if not level and not yes:
-        raise NoRouteError(
-            f"replica {plan.candidate.replica_id} did not catch up within {_DRAIN_MS // 1000} s; the master goes on."
-            " With --yes it is promoted all the same, and what it lacks is lost"
-        )
+def _asked(
+    admin: Admin, plan: PromotionPlan, request: AskStatus | HoldSends | Promise | Promote | Follow
+) -> ReplicaStatus:
+    address, group = plan.addresses[request.replica_id], plan.candidate.group
+    match request:
+        case AskStatus():
+            return admin.replica_status(address)
+        case HoldSends():
+            return admin.freeze_sends(address, group, epoch=request.epoch, for_ms=request.for_ms)
+        case Promise():
+            return admin.demote(address, group, epoch=request.epoch)
+        case Follow():
+            return admin.demote(address, group, epoch=request.epoch, leader_address=request.leader_address)
+        case Promote():
+            return admin.promote(
+                address,
+                group,
+                request.replica_id,
+                expected_epoch=request.expected_epoch,
+                new_epoch=request.new_epoch,
+                in_sync=request.in_sync,
+            )
 
 
 @verb(app, "demote")

@@ -49,6 +49,7 @@ class ChangingFaults(QuorumFaults):
             (self._switchover, 1.0),
             (self._mistake, 0.5),
             (self._unclean, 0.3),
+            (self._by_hand, 0.3),
             (self._change_and_cut_off, 1.0),
         ]
         if self._power_cuts:
@@ -71,6 +72,7 @@ class ChangingFaults(QuorumFaults):
             4: self._new_disk_while_the_mode_changes,
             6: self._change_and_leave,
             7: self._remove_a_replica,
+            9: self._by_hand,
         }
 
     def _machine(self) -> Machine:

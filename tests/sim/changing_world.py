@@ -225,6 +225,7 @@ class ChangingWorld(QuorumWorld):
         before = self._acknowledged()
         deadline_s = loop.now_s + HEAL_S
         loop.run_until(loop.now_s + 1.5)
+        loop.run_until(max(loop.now_s, operator.sends_held_until_s))
         while loop.now_s < deadline_s:
             if operator.settled and self.waiting:
                 self.grow_later()

@@ -27,6 +27,9 @@ from controlplane.failover.samples import (
 )
 from controlplane.provisioning.drivers.base import ProcessStatus
 from controlplane.provisioning.errors import StepFailed, StepNotReady
+from highwater import promotion_by_hand as by_hand
+from highwater._admin_replica import GroupMember, PromotionPlan, plan_promotion
+from highwater.errors import HighwaterError
 from mqwire.bodies import ReplicaStatus
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
@@ -117,6 +120,7 @@ class ControlPlane:
         self._samples = [ReplicaView(replica_id=number) for number in range(len(replicas))]
         self._disks = [""] * len(replicas)  # the last ones that counted
         self.supervisor: Supervisor | None = None
+        self.sends_held_until_s = 0.0  # by hand, at most
         self._at_work = False  # whether a worker runs an operation that the detector began
         self._promotions: list[PromotionRow] = []
         network.join(self)
@@ -462,6 +466,66 @@ class ControlPlane:
         """An operator has read what may be lost, and typed the name."""
         if not self._samples[self._replicas.index(candidate)].disk_is_new:
             yield from self.failover(candidate, may_lose=True)
+
+    def promote_by_hand(self, candidate: str) -> Flow:
+        """`highwater admin promote`: no row, and no one is stopped. With --yes where the operator agrees to a loss."""
+        answers = yield {replica: Status() for replica in self._replicas}
+        members = tuple(
+            GroupMember(name if status is None else status.address, None, status) for name, status in answers.items()
+        )
+        loop = self._loop
+        try:
+            plan = plan_promotion(members, GROUP, self._ids[candidate], loop.random)
+        except HighwaterError:
+            return
+        yes = not plan.cleanness.clean and loop.random.random() < self.unclean
+        if not (plan.cleanness.clean or yes):
+            return
+        requests = by_hand.promotion_by_hand(plan, may_lose=yes)
+        answer: Any = None
+        failure: HighwaterError | None = None
+        began_s = loop.now_s
+        while True:
+            try:
+                request = requests.send(answer) if failure is None else requests.throw(failure)
+            except (StopIteration, HighwaterError):
+                return
+            failure = None
+            if isinstance(request, by_hand.Wait):
+                yield request.seconds
+                answer = loop.now_s - began_s < request.most_s
+                continue
+            name = self._replicas[request.replica_id] if request.replica_id < len(self._replicas) else None
+            said = None if name is None else (yield {name: self._by_hand(plan, request)})[name]
+            answer = said if isinstance(said, ReplicaStatus) else getattr(said, "status", None)
+            if answer is None:
+                failure = HighwaterError(getattr(said, "refusal", None) or "no answer")
+
+    def _by_hand(self, plan: PromotionPlan, request: by_hand.Request) -> Any:
+        match request:
+            case by_hand.AskStatus():
+                return Status()
+            case by_hand.HoldSends():
+                self.sends_held_until_s = self._loop.now_s + request.for_ms / 1000 + _TIMEOUT_S
+                return Freeze(request.epoch, request.for_ms / 1000)
+            case by_hand.Promise():
+                return Demote(request.epoch)
+            case by_hand.Follow():
+                return Demote(request.epoch, request.leader_address)
+            case by_hand.Promote():
+                decision = request.decision
+                self._loop.note(
+                    f"by hand: {request.replica_id} shall lead in {request.new_epoch}: {decision.cleanness}"
+                )
+                return Promote(
+                    request.expected_epoch,
+                    request.new_epoch,
+                    clean=decision.cleanness.clean or decision.gives_back,
+                    in_sync=request.in_sync,
+                    fenced={*request.in_sync} == plan.group.replica_ids,
+                )
+            case _:
+                raise AssertionError(f"not a request to a replica: {request}")
 
     def mistaken_promotion(self, candidate: str) -> Flow:
         """On the command line, past the row: what an old page showed is expected, and the new epoch is too low or too high."""

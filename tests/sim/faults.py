@@ -55,7 +55,7 @@ class Faults:
             kinds += [(self._ring, 0.5), (self._split, 1.0), (self._rot, 1.0)]
             kinds.append((self._unclean, 1.0 if world.mode == "async" else 0.4))
             kinds.append((self._replace_disk, 0.6))
-            kinds += [(self._worst_candidate, 0.7), (self._leader_alone, 0.5)]
+            kinds += [(self._worst_candidate, 0.7), (self._leader_alone, 0.5), (self._by_hand, 0.7)]
         if not world.promotions:
             kinds = [(kind, weight) for kind, weight in kinds if kind not in self._of_operators()]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.6] or kinds
@@ -80,6 +80,7 @@ class Faults:
     def _plans(self) -> dict[int, Callable[[], None]]:
         plans: dict[int, Callable[[], None]] = {
             3: self._out_of_sight,
+            4: self._by_hand,
             5: self._rot_of_own_records,
             6: self._rot_of_two,
             7: self._worst_candidate,
@@ -110,6 +111,7 @@ class Faults:
             self._switchover,
             self._mistake,
             self._unclean,
+            self._by_hand,
             self._replace_disk,
             self._worst_candidate,
             self._leader_alone,
@@ -464,6 +466,10 @@ class Faults:
     def _unclean(self) -> None:
         control = self._world.control_plane
         control.start(control.promote_unclean(self._machine().name))
+
+    def _by_hand(self) -> None:
+        control = self._world.control_plane
+        control.start(control.promote_by_hand(self._machine().name))
 
     def _worst_candidate(self) -> None:
         """A replica that has fallen out of sync is to be promoted, when others that hold more are away, or have new disks."""

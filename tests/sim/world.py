@@ -232,6 +232,7 @@ class World:
             return sum(sender.acknowledged for sender in self.senders) >= before + FINAL_SENDS
 
         loop.run_until(loop.now_s + 1.5)
+        loop.run_until(max(loop.now_s, self.control_plane.sends_held_until_s))
         loop.run_until(deadline_s, takes_sends)
         if not takes_sends():
             raise Violation(f"the healed group takes no sends: {self._roles()}")

@@ -116,6 +116,15 @@ class Bucket:
         self._at_s = now_s
         self._second, self._now, self._before = int(now_s), 0, 0
 
+    def at_rate(self, rate: int, now_s: float) -> Bucket:
+        """A bucket with another rate, and what was taken of this one: a changed quota forgives no one what is to be paid back."""
+        self.is_empty(now_s)  # fills it up to now
+        changed = Bucket(rate, now_s)
+        if self.rate:
+            changed.balance = min(changed.balance, self.balance)
+        changed._second, changed._now, changed._before = self._second, self._now, self._before
+        return changed
+
     def is_empty(self, now_s: float) -> bool:
         """Whether nothing may be taken now."""
         if now_s > self._at_s:
@@ -363,10 +372,14 @@ class Quotas:
                 limits, keys = _lower_rates(limits, keys, own_topic[:2], (QUOTA_MESSAGES, QUOTA_BYTES))
         elif self._credential_quotas and (own := self._credential_quotas.get(name)) is not None:
             limits, keys = _lower_rates(limits, keys, own[:2], CREDENTIAL_QUOTAS[:2])
-        if rate is None or (rate.messages.rate, rate.size.rate) != limits or rate.keys != keys:
+        if rate is None:
             if len(self._rates) >= _BUCKETS_MAX:
                 self._forget_idle(now_s)
             rate = _Rate(f"{kind} {name}", keys, *(Bucket(limit, now_s) for limit in limits))
+            self._rates[key] = rate
+        elif (rate.messages.rate, rate.size.rate) != limits or rate.keys != keys:
+            messages, size = limits
+            rate = _Rate(rate.what, keys, rate.messages.at_rate(messages, now_s), rate.size.at_rate(size, now_s))
             self._rates[key] = rate
         return rate
 

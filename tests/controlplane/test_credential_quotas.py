@@ -16,7 +16,8 @@ from controlplane.clusters.credential_quotas import QUOTA_MEMBERS, credential_up
 from controlplane.clusters.credential_services import credential_rotate
 from controlplane.clusters.models import Cluster, ClusterState, Credential, CredentialState
 from controlplane.clusters.replica_remoting import BrokerQuota
-from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotAllowed
+from controlplane.clusters.selectors import credential_get
+from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotAllowed, NotFound
 from controlplane.common.models import AuditEvent
 from controlplane.provisioning.accounts import accounts_reconcile
 from controlplane.provisioning.processes import cluster_daemons
@@ -145,6 +146,14 @@ def test_a_key_pair_that_is_being_deleted_gets_no_quotas(
         credential_update(actor=world.alice, credential=credential, quotas={"quota_connections": 3})
 
 
+def test_a_key_pair_that_was_deleted_meanwhile_is_not_found(
+    world: World, credential: Credential, told: list[Cluster]
+) -> None:
+    Credential.objects.filter(pk=credential.pk).delete()
+    with pytest.raises(NotFound):
+        credential_update(actor=world.alice, credential=credential, quotas={"quota_connections": 3})
+
+
 def test_a_key_pair_that_replaces_another_has_its_quotas(
     world: World, credential: Credential, driver: DriverTwin, told: list[Cluster]
 ) -> None:
@@ -173,6 +182,17 @@ def test_no_quota_is_above_the_tenants_limit(
         ]
     credential.refresh_from_db()
     assert getattr(credential, field) == 7
+
+
+def test_a_limit_lowered_below_a_quota_leaves_it_and_lets_the_others_change(
+    world: World, credential: Credential, told: list[Cluster]
+) -> None:
+    credential_update(actor=world.alice, credential=credential, quotas={"quota_connections": 50})
+    Tenant.objects.filter(pk=world.acme.pk).update(limits={"connections": 7})
+    credential = credential_get(world.cluster, credential.access_key)
+    credential_update(actor=world.alice, credential=credential, quotas={"quota_connections": 50, "quota_held_pulls": 2})
+    credential.refresh_from_db()
+    assert (credential.quota_connections, credential.quota_held_pulls) == (50, 2)
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.DEVELOPER, Role.BILLING, Role.VIEWER])

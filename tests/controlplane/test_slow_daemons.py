@@ -19,8 +19,8 @@ from controlplane.clusters.replica_remoting import replica_statuses
 from controlplane.clusters.waiting import wait_budget, waits_bounded, waits_unbounded
 from controlplane.common.errors import ClusterSlow, InvalidInput
 from controlplane.consumers import services
-from controlplane.consumers.models import ReplayState, ResetTarget
-from controlplane.consumers.services import Target, reset_preview
+from controlplane.consumers.models import OffsetReset, ReplayState, ResetTarget
+from controlplane.consumers.services import Target, reset_preview, undo_preview
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from controlplane.provisioning.steps import STEPS
 from highwater import Message, TimeSpentError
@@ -176,6 +176,22 @@ def test_a_reset_has_more_time_than_other_requests(world: World, late: LateDaemo
     with waits_bounded(100), pytest.raises(InvalidInput, match="know no topic"):
         reset_preview(cluster=world.cluster, group="group-1", topic="payments", target=Target(ResetTarget.LATEST))
     assert len(late.requests) > 1
+
+
+def test_the_preview_of_a_resets_undoing_has_as_much_time_as_the_reset(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def plan(_admin: object, reset: OffsetReset) -> None:
+        budget = wait_budget(reset.cluster_id)
+        assert budget is not None
+        seen.append(budget.total_ms)
+
+    monkeypatch.setattr(services, "_undo_plan", plan)
+    with waits_bounded(SHORT_MS):
+        undo_preview(offset_reset(world.cluster))
+    assert seen == [services._RESET_TOTAL_MS]
 
 
 def test_a_queue_that_was_not_asked_for_lack_of_time_was_surely_not_reset(world: World) -> None:

@@ -12,6 +12,7 @@ from django.utils import timezone
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationType, Replica
 from controlplane.clusters.selectors import cluster_health
+from controlplane.common.errors import ClusterSlow
 from controlplane.failover import tasks
 from controlplane.failover.models import FailoverKind, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.services import group_preflight
@@ -160,6 +161,23 @@ def test_where_a_suspension_or_a_resumption_failed_it_is_still_seen_who_leads_an
         )
         assert found.candidate is not None
         assert found.candidate.replica_id == 1
+
+
+def test_measuring_elections_of_a_slow_cluster_takes_no_time_from_a_promotion(world: World, driver: DriverTwin) -> None:
+    cluster = make_replicated(world.acme, "voters", "dledger", replicas=3)
+    looked: list[str] = []
+
+    def slow(_cluster: Cluster, _driver: object) -> None:
+        raise ClusterSlow("too slow", extra={"cluster": "voters"})
+
+    with (
+        ScriptedGroup.of(cluster).answering(),
+        patch.object(tasks, "get_driver", return_value=driver),
+        patch("controlplane.failover.elections.elections_measure", slow),
+        patch.object(tasks, "automatic_failover", lambda _cluster, view, _driver: looked.append(view.name)),
+    ):
+        tasks.cluster_sample_task(str(cluster.pk))
+    assert looked == [cluster.broker_groups.get().name]
 
 
 def test_a_cluster_at_whose_suspension_a_worker_is_is_left_to_it(cluster: Cluster, driver: DriverTwin) -> None:

@@ -128,6 +128,25 @@ def test_a_credentials_own_quota_goes_with_its_account(broker: BrokerUnderTest) 
     assert uses(broker) == {}
 
 
+def test_a_changed_quota_forgives_nothing_that_is_to_be_paid_back(broker: BrokerUnderTest) -> None:
+    give(broker, quotaBytesPerSecond=1000)
+    send(broker, body=b"x" * 5000)
+    for own in (999, 1000):
+        give(broker, quotaBytesPerSecond=own)
+        assert refused_by(send(broker)) == "quotaBytesPerSecond"
+    broker.clock.advance(1)
+    assert refused_by(send(broker)) == "quotaBytesPerSecond"
+
+
+def test_a_raised_quota_is_paid_back_faster(broker: BrokerUnderTest) -> None:
+    give(broker, quotaBytesPerSecond=100)
+    send(broker, body=b"x" * 5000)
+    give(broker, quotaBytesPerSecond=10_000)
+    assert refused_by(send(broker))
+    broker.clock.advance(1)
+    assert send(broker).code == ResponseCode.SUCCESS
+
+
 def test_a_credentials_own_quota_is_there_after_a_crash(broker: BrokerUnderTest) -> None:
     give(broker, quotaMessagesPerSecond=1)
     broker.crash()

@@ -18,7 +18,7 @@ from controlplane.clusters.models import CREDENTIAL_QUOTAS, Credential, Credenti
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.replica_remoting import BrokerQuota
 from controlplane.common.audit import audit_event_record, changes_between
-from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput
+from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotFound
 from controlplane.common.sentences import say
 from controlplane.tenants.limits import tenant_limit
 from controlplane.tenants.models import Tenant
@@ -56,17 +56,21 @@ def credential_update(*, actor: Actor, credential: Credential, quotas: Mapping[s
     """Give the credential these quotas, by field; None takes one away, and what is left out stays. Brokers that run have them when
     this returns, but for those that it names; they get them as soon as they answer. Asking again is safe.
 
-    Raises NotAllowed, InvalidInput, Conflict where the cluster neither runs nor is stopped, or the credential is being deleted, and
-    BrokerUnreachable when the cluster could not be told: the quotas are kept then.
+    Raises NotAllowed, InvalidInput, NotFound where the credential has been deleted meanwhile, Conflict where the cluster neither
+    runs nor is stopped, or the credential is being deleted, and BrokerUnreachable when the cluster could not be told: the quotas
+    are kept then.
     """
     tenant = credential.cluster.tenant
     actor_require(actor, "credential.update", tenant)
-    _check(tenant, quotas)
+    _check(credential, quotas)
     is_at_rest = credential.cluster.state in WITHOUT_DAEMONS
     if not is_at_rest:
         require_running(credential.cluster)
     with transaction.atomic():
-        row = Credential.objects.select_for_update(of=("self",)).select_related("cluster__tenant").get(pk=credential.pk)
+        rows = Credential.objects.select_for_update(of=("self",)).select_related("cluster__tenant")
+        row = rows.filter(pk=credential.pk).first()
+        if row is None:
+            raise NotFound(say("There is no such credential."))
         if row.state == CredentialState.DELETING:
             raise Conflict(say("This key pair is being deleted."), code="credential_ends")
         changes = changes_between(row.own_quotas, quotas)
@@ -108,10 +112,11 @@ def credential_uses(credential: Credential) -> list[BrokerUse]:
     ]
 
 
-def _check(tenant: Tenant, quotas: Mapping[str, int | None]) -> None:
+def _check(credential: Credential, quotas: Mapping[str, int | None]) -> None:
     for field, value in quotas.items():
-        most = quota_most(tenant, field)
-        if value is not None and not 1 <= value <= most:
+        most = quota_most(credential.cluster.tenant, field)
+        # One that is above a limit which was lowered since may stay: forms send all of them, and brokers hold the lower.
+        if value is not None and value != getattr(credential, field) and not 1 <= value <= most:
             raise InvalidInput.for_field(
                 field,
                 say("Use a number from 1 to %(most)s: the tenant's limits allow no more.", most=most),

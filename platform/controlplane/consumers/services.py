@@ -117,7 +117,7 @@ def reset_make(*, actor: Actor, cluster: Cluster, group: str, topic: str, target
 def undo_preview(reset: OffsetReset) -> ResetPlan:
     """Return what undoing would do now. Raises Conflict when it was undone already."""
     _require_undoable(reset)
-    with cluster_admin(reset.cluster) as admin:
+    with waits_bounded(_RESET_TOTAL_MS), cluster_admin(reset.cluster) as admin:
         return _undo_plan(admin, reset)
 
 

@@ -50,11 +50,11 @@ def _look(found: Cluster) -> None:
         return  # who retries its operation, or promotes, sees where it stands; nothing is done by itself
     sampling.fences_release(found)
     drill_faults_end(found, driver)
-    if found.elects_leaders:
-        elections.elections_measure(found, driver)
     # Groups that elect decide themselves, but for one whose leader is assigned again, a change of its mode being unfinished.
     for view in views:
         automatic_failover(found, view, driver)
+    if found.elects_leaders:  # last: where daemons are slow it may take what is left of the time for waiting
+        elections.elections_measure(found, driver)
 
 
 @shared_task(name="failover.drill_windows_look")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from django.conf import settings
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
@@ -68,6 +69,16 @@ def test_what_rounds_to_nothing_is_not_shown_as_nothing(amount: str, words: str)
     assert money_words(Decimal(amount), "EUR") == words
 
 
+# A script that keeps what charts write on their axes.
+NOTES_WHAT_IS_WRITTEN = (
+    "window.drawn = [];"
+    "const fill = CanvasRenderingContext2D.prototype.fillText;"
+    "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
+    "  window.drawn.push(text);"
+    "  return fill.call(this, text, ...at); };"
+)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_axis_of_a_small_cost_has_different_ticks(
     page: Page, live_server: LiveServer, world: World, log_in: LogIn
@@ -77,16 +88,26 @@ def test_the_axis_of_a_small_cost_has_different_ticks(
     use(world.cluster, hour_of(NOW), "0.0049", price=plan.prices.get())
     make_run(until=NOW, since=THIS.start)
     log_in(world.alice)
-    page.add_init_script(
-        "window.drawn = [];"
-        "const fill = CanvasRenderingContext2D.prototype.fillText;"
-        "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
-        "  window.drawn.push(text);"
-        "  return fill.call(this, text, ...at); };"
-    )
+    page.add_init_script(NOTES_WHAT_IS_WRITTEN)
     page.goto(live_server.url + world.path("usage/"))
     expect(page.locator("#cost")).to_have_attribute("data-state", "drawn")
     assert {"0", "0.002", "0.004"} <= set(page.evaluate("window.drawn"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_chart_in_chinese_has_days_in_chinese_and_names_the_only_topic(
+    page: Page, live_server: LiveServer, counted: World, log_in: LogIn
+) -> None:
+    log_in(counted.alice)
+    page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "zh-hans", "url": live_server.url}])
+    page.add_init_script(NOTES_WHAT_IS_WRITTEN)
+    page.goto(live_server.url + counted.path(f"usage/?month={LAST}"))
+    chart = page.locator("figure", has=page.locator("#by-topic-by-day"))
+    expect(chart.locator("[data-chart]")).to_have_attribute("data-state", "drawn")
+    expect(chart.locator(".chart__key")).to_contain_text("payments")
+    days = [text for text in page.evaluate("window.drawn") if re.search("[A-Za-z月]", text) and text[0].isdigit()]
+    assert any("月" in day for day in days)
+    assert not [day for day in days if "Sep" in day]
 
 
 def test_a_month_that_was_not_counted_is_unknown_and_not_0(world: World) -> None:

@@ -4,8 +4,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from controlplane.clusters.models import OperationState
 from controlplane.console.templatetags.console import coded, ended
-from tests.console.world import World
+from tests.console.world import World, make_operation
 
 GROUP = "clusters/orders/groups/broker-a"
 
@@ -37,3 +38,16 @@ def test_what_stands_in_backquotes_is_still_text() -> None:
 @pytest.mark.parametrize(("said", "read"), [("no answer", "no answer."), ("No answer.", "No answer."), ("", "")])
 def test_a_sentence_before_another_one_ends(said: str, read: str) -> None:
     assert ended(said) == read
+
+
+@pytest.mark.parametrize(("state", "says"), [(OperationState.IN_PROGRESS, True), (OperationState.COMPLETED, False)])
+def test_only_work_that_goes_on_can_be_left(world: World, state: OperationState, *, says: bool) -> None:
+    operation = make_operation(world.cluster, state, 1)
+    page = world.client(world.alice).get(world.path(f"operations/{operation.pk}/")).content.decode()
+    assert ("You may leave this page" in page) is says
+
+
+def test_a_disk_of_which_nothing_is_known_is_not_said_to_be_full(world: World) -> None:
+    page = world.client(world.alice).get(world.cluster_path()).content.decode()
+    assert "share of the disk not known" in page
+    assert " full</dd>" not in page

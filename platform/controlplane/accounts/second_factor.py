@@ -10,6 +10,7 @@ from cryptography.fernet import Fernet, MultiFernet
 from django.conf import settings
 from django.db import transaction
 from django.dispatch import receiver
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from controlplane.accounts.account_events import account_event_record
@@ -42,7 +43,8 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped u
         return {"id": passkey_place(settings.HIGHWATER_PUBLIC_URL).host, "name": "Highwater"}
 
     def generate_authenticator_name(self, user: User, type: str) -> str:  # upstream's name
-        return f"Passkey {Authenticator.objects.filter(user=user, type=type).count() + 1}"
+        number = Authenticator.objects.filter(user=user, type=type).count() + 1
+        return _("Passkey %(number)s") % {"number": number}
 
 
 def address_is_unconfirmed(user: User) -> bool:

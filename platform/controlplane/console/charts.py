@@ -48,6 +48,8 @@ class Chart:
     curves: list[Curve]
     span: tuple[datetime, datetime] | None = None
     empty: str = say("Nothing is known for this time.")
+    # What a lone curve is of: the title does not say it.
+    names_curves: bool = False
 
     @property
     def json(self) -> str:

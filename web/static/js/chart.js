@@ -9,6 +9,8 @@ const HEIGHT_PX = 220;
 const AXIS_PX = 34;
 const REFRESH_EVERY_MS = 15_000;
 const drawn = new Map();
+// Days as the page's language writes them.
+const LANGUAGE = document.documentElement.lang.startsWith("zh") ? "zh-CN" : "en-GB";
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -32,7 +34,7 @@ function clock(spec) {
   const date = long ? { day: "numeric", month: "short" } : {};
   const seconds = last - first < 600 ? { second: "2-digit" } : {};
   const time = last - first > 7 * 86400 ? {} : { hour: "2-digit", minute: "2-digit", ...seconds };
-  const format = new Intl.DateTimeFormat("en-GB", { timeZone: spec.zone, ...date, ...time });
+  const format = new Intl.DateTimeFormat(LANGUAGE, { timeZone: spec.zone, hourCycle: "h23", ...date, ...time });
   return (_, moments) => moments.map((seconds) => format.format(new Date(seconds * 1000)));
 }
 

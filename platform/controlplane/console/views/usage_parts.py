@@ -96,6 +96,7 @@ def part_charts(tenant: Tenant, usage: MonthUsage) -> list[Chart]:
                 x,
                 usage.zone,
                 curves,
+                names_curves=True,
             )
         )
     return charts

@@ -283,6 +283,12 @@ class Dev:
         print(self.stack.manage("issue_token", options.tenant, *kept, *options.arguments).strip())
         return 0
 
+    def url(self, options: argparse.Namespace) -> int:
+        if self.stack.processes() is None:
+            raise DevError("The platform isn't running.", "./dev up")
+        print(self.stack.console_url)
+        return 0
+
     def _run(self, arguments: Sequence[str], variables: dict[str, str] | None = None) -> int:
         """Runs the environment's Python in the checkout, on our terminal. An interrupt is its business first."""
         environment = {**os.environ, **(variables or {})}
@@ -318,6 +324,7 @@ def _parser() -> argparse.ArgumentParser:
     snippets.add_argument("languages", nargs="*", metavar="LANGUAGE")
     command("down", "stop it, all clusters included; data stays", Dev.down)
     command("status", "what runs, and where", Dev.status)
+    command("url", "print the address of the console and the API, for scripts", Dev.url)
     logs = command("logs", "list the logs, or show one", Dev.logs)
     logs.add_argument("name", nargs="?", metavar="NAME")
     logs.add_argument("-f", "--follow", action="store_true", help="go on showing what is added")

@@ -90,6 +90,25 @@ def test_status_says_how_far_the_installation_of_spark_is(
     assert "Spark: not installed yet. ./dev up installs it." in capsys.readouterr().out
 
 
+def test_url_prints_the_address_alone_as_scripts_want_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HIGHWATER_STATE_DIR", str(tmp_path))
+    (tmp_path / "ports.json").write_text('{"web": 8017}')
+    monkeypatch.setattr(Stack, "processes", lambda self: [process("web")])
+    assert main(["url"]) == 0
+    assert capsys.readouterr().out == "http://127.0.0.1:8017\n"
+
+
+@pytest.mark.parametrize("command", ["url", "snippets"])
+def test_what_needs_the_platform_says_what_to_do_without_it(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HIGHWATER_STATE_DIR", str(tmp_path))
+    assert main([command]) == 1
+    assert capsys.readouterr().err == "\nThe platform isn't running.\n  Way out: ./dev up\n"
+
+
 def test_manage_without_a_platform_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,11 +117,15 @@ class Bucket:
         self._second, self._now, self._before = int(now_s), 0, 0
 
     def at_rate(self, rate: int, now_s: float) -> Bucket:
-        """A bucket with another rate, and what was taken of this one: a changed quota forgives no one what is to be paid back."""
-        self.is_empty(now_s)  # fills it up to now
+        """A bucket with another rate, and what was taken of this one: a changed quota forgives no one what is to be paid back.
+
+        Since it was last looked at, that was paid back at the higher rate: it is not known when the change came, and who has a
+        small quota lifted shall not be refused by the large one.
+        """
         changed = Bucket(rate, now_s)
         if self.rate:
-            changed.balance = min(changed.balance, self.balance)
+            paid_back = max(0.0, now_s - self._at_s) * max(rate, self.rate)
+            changed.balance = min(changed.balance, self.balance + paid_back)
         changed._second, changed._now, changed._before = self._second, self._now, self._before
         return changed
 

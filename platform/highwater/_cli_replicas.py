@@ -127,14 +127,12 @@ def _carried_out(admin: Admin, plan: PromotionPlan, requests: Generator[Request,
     """Do what the order asks for, one request after the other."""
     began_s: float | None = None
     answer: object = None
-    error: HighwaterError | None = None
     while True:
         try:
-            request = requests.send(answer) if error is None else requests.throw(error)
+            request = requests.send(answer)
         except StopIteration as end:
             promoted: Promoted = end.value
             return promoted
-        answer = error = None
         if isinstance(request, Wait):
             began_s = time.monotonic() if began_s is None else began_s
             time.sleep(request.seconds)
@@ -142,8 +140,8 @@ def _carried_out(admin: Admin, plan: PromotionPlan, requests: Generator[Request,
             continue
         try:
             answer = _asked(admin, plan, request)
-        except HighwaterError as failure:
-            error = failure
+        except HighwaterError as error:
+            answer = error
 
 
 def _asked(

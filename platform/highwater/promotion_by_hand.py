@@ -87,8 +87,8 @@ class Promoted:
 def promotion_by_hand(plan: PromotionPlan, *, may_lose: bool) -> Generator[Request, Any, Promoted]:
     """Drain the master if one answers, have all that answer promise, and promote whom their promises decide for.
 
-    A request that fails is to be answered by throwing its HighwaterError in. Raises NoRouteError where the candidate does not lead
-    in the end.
+    A request that fails is answered by its HighwaterError. Raises that of one that must not fail, and NoRouteError where the
+    candidate does not lead in the end.
     """
     wanted_id, ballot = plan.candidate.replica_id, plan.ballot
     if plan.master is not None:
@@ -99,7 +99,9 @@ def promotion_by_hand(plan: PromotionPlan, *, may_lose: bool) -> Generator[Reque
         raise NoRouteError(
             f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {wanted_id} is"
         )
-    status = yield Promote(decision.leader_id, ballot.fence, ballot.epoch, tuple(sorted(promises)), decision)
+    status = yield from _done(
+        Promote(decision.leader_id, ballot.fence, ballot.epoch, tuple(sorted(promises)), decision)
+    )
     if decision.gives_back:
         raise NoRouteError(
             f"{decision.cleanness.because} So replica {decision.leader_id} leads again, in epoch {status.epoch}; with --yes"
@@ -108,18 +110,18 @@ def promotion_by_hand(plan: PromotionPlan, *, may_lose: bool) -> Generator[Reque
     # So that they follow at once. The new master notifies them too, a moment later: nothing depends on these answers.
     for replica_id in plan.addresses:
         if replica_id != wanted_id:
-            yield from _unless_it_fails(Follow(replica_id, ballot.epoch, status.address))
+            yield Follow(replica_id, ballot.epoch, status.address)
     return Promoted(decision, status)
 
 
 def _drain(plan: PromotionPlan, master: ReplicaStatus, *, may_lose: bool) -> Generator[Request, Any, None]:
     """Let the candidate catch up with a master that takes no more sends."""
-    yield HoldSends(master.replica_id, master.epoch, _DRAIN_MS)
+    yield from _done(HoldSends(master.replica_id, master.epoch, _DRAIN_MS))
     is_level, time_is_left = False, True
     try:
         while not is_level and time_is_left:
-            source = yield AskStatus(master.replica_id)
-            target = yield AskStatus(plan.candidate.replica_id)
+            source = yield from _done(AskStatus(master.replica_id))
+            target = yield from _done(AskStatus(plan.candidate.replica_id))
             is_level = is_drained(
                 end_offset=source.end_offset, confirm_offset=source.confirm_offset, held_offset=target.held_offset
             )
@@ -127,11 +129,11 @@ def _drain(plan: PromotionPlan, master: ReplicaStatus, *, may_lose: bool) -> Gen
                 time_is_left = yield Wait(_LOOK_PERIOD_S, _DRAIN_MS / 1000 * 0.8)
     except HighwaterError:
         if not may_lose:
-            yield HoldSends(master.replica_id, master.epoch, 0)
+            yield from _done(HoldSends(master.replica_id, master.epoch, 0))
         raise
     if is_level or may_lose:
         return
-    yield HoldSends(master.replica_id, master.epoch, 0)
+    yield from _done(HoldSends(master.replica_id, master.epoch, 0))
     raise NoRouteError(
         f"replica {plan.candidate.replica_id} did not catch up within {_DRAIN_MS // 1000} s; the master goes on."
         " With --yes it is promoted all the same, and what it lacks is lost"
@@ -143,15 +145,14 @@ def _promises(plan: PromotionPlan) -> Generator[Request, Any, dict[int, Standing
     answers = []
     first = None if plan.master is None else plan.master.replica_id  # before it hears of the fence from a slave
     for replica_id in sorted(plan.addresses, key=lambda key: (key != first, plan.addresses[key])):
-        status = yield from _unless_it_fails(Promise(replica_id, plan.ballot.fence))
-        if status is not None:
-            answers.append(Standing.of(status))
+        answer = yield Promise(replica_id, plan.ballot.fence)
+        if isinstance(answer, ReplicaStatus):
+            answers.append(Standing.of(answer))
     return promises_in(answers, plan.ballot)
 
 
-def _unless_it_fails(request: Request) -> Generator[Request, Any, ReplicaStatus | None]:
-    try:
-        status: ReplicaStatus = yield request
-    except HighwaterError:
-        return None
-    return status
+def _done(request: Request) -> Generator[Request, Any, ReplicaStatus]:
+    answer: ReplicaStatus | HighwaterError = yield request
+    if isinstance(answer, HighwaterError):
+        raise answer
+    return answer

@@ -7,6 +7,7 @@ controlplane/failover/promotion/steps.py; here are the requests, the rows, and w
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -482,24 +483,17 @@ class ControlPlane:
         if not (plan.cleanness.clean or yes):
             return
         requests = by_hand.promotion_by_hand(plan, may_lose=yes)
-        answer: Any = None
-        failure: HighwaterError | None = None
-        began_s = loop.now_s
-        while True:
-            try:
-                request = requests.send(answer) if failure is None else requests.throw(failure)
-            except (StopIteration, HighwaterError):
-                return
-            failure = None
-            if isinstance(request, by_hand.Wait):
-                yield request.seconds
-                answer = loop.now_s - began_s < request.most_s
-                continue
-            name = self._replicas[request.replica_id] if request.replica_id < len(self._replicas) else None
-            said = None if name is None else (yield {name: self._by_hand(plan, request)})[name]
-            answer = said if isinstance(said, ReplicaStatus) else getattr(said, "status", None)
-            if answer is None:
-                failure = HighwaterError(getattr(said, "refusal", None) or "no answer")
+        with suppress(HighwaterError):
+            yield from self.carried_out(requests, partial(self._carry_out_by_hand, plan, loop.now_s))
+
+    def _carry_out_by_hand(self, plan: PromotionPlan, began_s: float, request: by_hand.Request) -> Asking[Any]:
+        if isinstance(request, by_hand.Wait):
+            yield request.seconds
+            return self._loop.now_s - began_s < request.most_s
+        name = next((name for name, replica_id in self._ids.items() if replica_id == request.replica_id), None)
+        said = None if name is None else (yield {name: self._by_hand(plan, request)})[name]
+        status = said if isinstance(said, ReplicaStatus) else getattr(said, "status", None)
+        return status or HighwaterError(getattr(said, "refusal", None) or "no answer")
 
     def _by_hand(self, plan: PromotionPlan, request: by_hand.Request) -> Any:
         match request:

@@ -340,6 +340,7 @@ class MetadataLog:
 
     def rebuild(self) -> None:
         """Make the tables what the log says: after a start, a truncation, or the end of a leadership."""
+        self.write_for_waiting()  # refused, as what they wait for is about to be forgotten
         broker = self._broker
         store = broker.store
         store.confirm_offset = None  # what is not confirmed yet counts too: it is in the log

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import trio
 
+from brokerd.consumer_offset import NO_OFFSET
 from brokerd.metadata_record import MetadataRecord, base_records, joined
 from brokerd.services.metadata_log import OFFSETS_PERIOD_S
 from brokerd.store import AppendResult, DiskFullError, MessageToStore
@@ -338,6 +339,40 @@ def test_a_commit_that_waits_for_a_flush_is_refused_when_the_disk_fails(make_bro
     trio.run(commit_and_fail)
     broker.broker.nursery = None
     assert [answer.code for answer in peer.take()] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+
+
+def test_a_commit_that_waits_for_a_flush_is_refused_when_the_leadership_ends_though_it_begins_again_at_once(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker(flushDiskType="SYNC_FLUSH")
+    broker.create_topic("orders")
+    broker.create_group("g")
+    send(broker, 10)
+    peer = RecordingPeer()
+    answers: list[RemotingCommand] = []
+    replica = broker.broker.replica
+
+    async def commit_and_lead_again() -> None:
+        async with trio.open_nursery() as nursery:
+            broker.broker.nursery = nursery
+            request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(1))
+            broker.broker.dispatcher.dispatch(peer, [request])
+            fence = replica.epoch + 1
+            replica.step_down(fence, None)
+            broker.broker.role_changed()
+            replica.promote(fence, fence + 1, broker.clock.monotonic(), broker.clock.time_ms())
+            broker.broker.role_changed()
+            nursery.start_soon(broker.broker.flush_service.run)
+            with trio.fail_after(60):
+                while not answers:
+                    await trio.sleep(0.001)
+                    answers.extend(peer.take())
+            nursery.cancel_scope.cancel()
+
+    trio.run(commit_and_lead_again)
+    broker.broker.nursery = None
+    assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert offset_of(broker) == NO_OFFSET
 
 
 CHANGES = [

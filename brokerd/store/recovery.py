@@ -221,11 +221,13 @@ class Recovery:
             self._queues.spill()
 
     def _is_all_below_the_log(self, queue: ConsumeQueue) -> bool:
-        """Whether all of the queue's entries are for records in front of the log's first one, which nothing damaged precedes."""
+        """Whether all of the queue's entries, if its files have any, are for records in front of the log's first one, which
+        nothing damaged precedes.
+        """
         if queue.is_empty or self.report.damage:
             return False
         entry = self._queues.read(queue, queue.next_offset - 1, 1)
-        return len(entry) == ENTRY.size and ENTRY.unpack(entry)[0] < self._log.min_offset
+        return not entry or ENTRY.unpack(entry)[0] < self._log.min_offset
 
     def _note(self, text: str) -> None:
         if len(self.report.anomalies) < _ANOMALIES_MAX:

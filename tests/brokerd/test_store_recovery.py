@@ -166,6 +166,28 @@ def test_queues_that_end_before_the_log_begins_go_on_with_its_first_record() -> 
     assert [one.queue_offset for one in read_queue(store, "orders", 0)] == list(range(first, 60))
 
 
+def test_a_queue_of_which_a_power_cut_left_an_empty_file_begins_with_the_logs_first_record() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    results = fill(store, 60, queues=1)
+    store.close()
+    for path in sorted(disk.content(COMMIT_LOG))[:2]:
+        del disk.names[path]
+    del disk.names[f"{ROOT}/checkpoint"]
+    first = next(place for place, result in enumerate(results) if result.physical_offset >= 2 * FILE_BYTES)
+    base = first * 20 // 320 * 320
+    assert base < first * 20, "the file begins in front of the first record's entry"
+    for path in disk.content(CONSUME_QUEUE):
+        if path != f"{CONSUME_QUEUE}/orders/0/{base:020d}":
+            del disk.names[path]
+        else:
+            disk.names[path].data[:] = bytes(320)
+    store, report = reopened(disk)
+    assert (store.min_offset("orders", 0), store.max_offset("orders", 0)) == (first, 60)
+    assert not report.anomalies
+    assert [one.queue_offset for one in read_queue(store, "orders", 0)] == list(range(first, 60))
+
+
 def test_entries_past_the_logs_end_are_removed() -> None:
     disk = MemoryDisk()
     store = open_store(disk)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 REPAIR_S = 40.0
 PLAN_EVERY = 10  # seeds
+RING_REPLICAS = 3  # at least
 _EPOCHS, _TABLES = -1, -2  # as queues that no client reads
 _OWN_TOPICS = {RMQ_SYS_EPOCH: _EPOCHS, RMQ_SYS_METADATA: _TABLES}
 _PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
@@ -124,12 +125,18 @@ class Faults:
     def _strike(self) -> None:
         if self.stopped:
             return
-        kinds, weights = zip(*self._kinds, strict=True)
+        kinds, weights = zip(*self._possible_kinds(), strict=True)
         kind = self._loop.random.choices(kinds, weights)[0]
         self._world.history.counts["faults"] += 1
         self._world.history.counts[f"fault: {kind.__name__.strip('_').replace('_', ' ')}"] += 1
         kind()
         self.run()
+
+    def _possible_kinds(self) -> list[tuple[Callable[[], None], float]]:
+        """A ring of two cuts no one off from the other: no fault of that seed, or of the group while it is so small."""
+        if len(self._names_in_service()) >= RING_REPLICAS:
+            return self._kinds
+        return [(kind, weight) for kind, weight in self._kinds if kind != self._ring] or [(self._partition, 1.0)]
 
     def asked(self, name: str, request: Any) -> None:
         """Someone is about to ask a replica for something."""
@@ -157,6 +164,9 @@ class Faults:
 
     def _machine(self) -> Machine:
         return self._loop.random.choice(self._world.machines)
+
+    def _names_in_service(self) -> list[str]:
+        return [machine.name for machine in self._world.machines if not machine.out_of_service]
 
     # --- processes and disks
 
@@ -419,16 +429,17 @@ class Faults:
             self._block([(name, machine.name) for name in names])
 
     def _ring(self) -> None:
-        """Every replica hears two neighbours only."""
-        names = [machine.name for machine in self._world.machines]
-        self._loop.random.shuffle(names)
+        """Every replica hears its two neighbours only, or only the one in front of it: of three each pair are neighbours."""
+        names, random = self._names_in_service(), self._loop.random
+        random.shuffle(names)
         count = len(names)
+        heard = (1,) if count == RING_REPLICAS or random.random() < 0.5 else (1, count - 1)
         self._block(
             [
-                (names[one], names[other])
-                for one in range(count)
-                for other in range(count)
-                if one != other and (one - other) % count not in (1, count - 1)
+                (names[source], names[target])
+                for source in range(count)
+                for target in range(count)
+                if source != target and (target - source) % count not in heard
             ]
         )
 

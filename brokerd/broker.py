@@ -665,6 +665,7 @@ def open_store(
             mapped_file_size_consume_queue_bytes=config.mapped_file_size_consume_queue_bytes,
             max_message_size_bytes=config.max_message_size_bytes,
             append_record_crc=config.enabled_append_prop_crc,
+            truncate_unproven_tail="always" if config.truncate_damaged_tail else "after_power_loss",
             zero_ahead_bytes=_ZERO_AHEAD_BYTES if config.flush_disk_type is FlushDiskType.SYNC_FLUSH else 0,
             delay_levels_ms=config.message_delay_level.delays_ms,
             file_reserved_hours=config.file_reserved_time_hours,

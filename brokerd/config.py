@@ -162,6 +162,8 @@ class BrokerConfig:
     clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", False)
     clean_resource_interval_ms: int = integer("cleanResourceInterval", 10_000, at_least=10)
     enabled_append_prop_crc: bool = boolean("enabledAppendPropCRC", True)
+    # An operator's word, for a group without another copy: what is damaged and not known to be durable is cut off at the start.
+    truncate_damaged_tail: bool = boolean("truncateDamagedTail", False)
 
     # Replication and elections. What this version cannot obey is refused in `_refuse_what_is_not_there`.
     ha_listen_port: int = integer("haListenPort", 0, at_most=65535)  # 0: replicas pull from listenPort

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.record import BLANK_HEAD_BYTES, HEAD, MIN_RECORD_BYTES, DispatchRequest, parse_record
-from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+from mqwire.message import CRC32_PROPERTY_BYTES, CRC32_PROPERTY_PREFIX, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 
 WINDOW_BYTES = 4 * 1024 * 1024
 _ZEROS = bytes(WINDOW_BYTES)
@@ -110,6 +110,37 @@ class LogScanner:
                 return True
             offset += size
         return False
+
+    def spoiled_record_end(self, begin: int) -> int | None:
+        """Where what begins here ends as a record of ours does, though it is no record: it was whole, and is spoiled. None: it
+        may be a write that ended early.
+
+        A write puts the bytes in their order over zeros. So all of it was written where the bytes up to the zeros end with a
+        record's CRC; if that is spoiled, where the last byte of the size that it claims is there.
+        """
+        log = self._log
+        file_end = log.base_of(begin) + log.file_bytes
+        written_end = self._zeros_begin(begin, file_end)
+        crc = log.read(max(begin, written_end - CRC32_PROPERTY_BYTES), CRC32_PROPERTY_BYTES)
+        if crc.startswith(CRC32_PROPERTY_PREFIX) and len(crc) == CRC32_PROPERTY_BYTES and crc.endswith(b"\x02"):
+            return written_end
+        size = self._claimed_size(log.read(begin, HEAD.size), 0, begin)
+        is_there = MIN_RECORD_BYTES <= size <= file_end - begin and any(log.read(begin + size - 1, 1))
+        return begin + size if is_there else None
+
+    def _zeros_begin(self, begin: int, file_end: int) -> int:
+        """From where on a file has only zeros."""
+        log = self._log
+        zeros_from = offset = begin
+        while (data := log.next_data(offset)) is not None and data < file_end:
+            window = log.read(data, min(WINDOW_BYTES, file_end - data))
+            if not window:
+                break
+            written = window.rstrip(b"\0")
+            if written:
+                zeros_from = data + len(written)
+            offset = data + len(window)
+        return zeros_from
 
     def zeros_from(self, begin: int) -> bool:
         """Whether every byte from `begin` on is zero."""

@@ -145,7 +145,8 @@ class MessageStore:
             first = report.damage[0]
             self._status.latch(
                 StoreDamagedError(
-                    f"the CommitLog is damaged at {first.begin_offset}..{first.end_offset}: read-only until repaired"
+                    f"the CommitLog is damaged at {first.begin_offset}..{first.end_offset}: read-only until repaired by another"
+                    " replica; without others, restore a backup, or see truncateDamagedTail"
                 )
             )
             return report

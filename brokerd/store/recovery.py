@@ -8,7 +8,8 @@ There is one path, whether the stop was clean or not (the `abort` file is only r
 2. Records are checked and dispatched one after the other, up to the first place p that holds none.
 3. After p there are only zeros: p is the end. Otherwise a whole record is looked for there.
    - p lies below the durable mark: damage. Acknowledged data is missing; nothing is truncated, the store is read-only.
-   - there is none: a torn tail. It is truncated and synced, before anything can be appended.
+   - there is none: a torn tail. It is truncated and synced, before anything can be appended. But where the bytes at p were a
+     whole record once (LogScanner.spoiled_record_end), that is one which no crash spoils: damage, as above.
    - there is one, and a power cut or a failed sync can have left it so (see StoreConfig.truncate_unproven_tail): a piece of
      what is bad has only zeros, as a write leaves it that never reached the disk. Its records are saved aside and truncated,
      and before that it is noted that the log may lack what counted (tail_doubts.py), for a damaged record may look like that:
@@ -161,6 +162,8 @@ class Recovery:
                 self._remove_files_behind(end)
                 return end
             next_record = scanner.find_record(end)
+            if next_record is None:
+                next_record = self._end_of_spoiled(scanner, end)
             if end >= report.durable_mark and (next_record is None or self._is_unproven(scanner, end, next_record)):
                 if report.damage:  # damaged in front already: leave the tail as it is
                     return end
@@ -178,10 +181,21 @@ class Recovery:
         policy = self._config.truncate_unproven_tail
         if policy == "after_power_loss":
             checkpoint = self._checkpoint
-            went_down = checkpoint.boot_id != self._disk.boot_id() or TailDoubt.SYNC_FAILED in self._doubts.reasons
-            can_be_so = checkpoint.own and end >= checkpoint.durable_mark and went_down
+            can_be_so = checkpoint.own and end >= checkpoint.durable_mark and self._lost_writes
             return can_be_so and scanner.lacks_a_piece(end, next_record)
         return policy == "always"
+
+    @property
+    def _lost_writes(self) -> bool:
+        """Whether the machine went down, or a sync failed, so that any piece of what was not synced may be missing."""
+        return self._checkpoint.boot_id != self._disk.boot_id() or TailDoubt.SYNC_FAILED in self._doubts.reasons
+
+    def _end_of_spoiled(self, scanner: LogScanner, begin: int) -> int | None:
+        """Where the log's last record ends, if it was whole once and is none any more; None if its write may have ended early."""
+        if not self._checkpoint.own:
+            return None
+        end = scanner.spoiled_record_end(begin)
+        return None if end is None or (self._lost_writes and scanner.lacks_a_piece(begin, end)) else end
 
     def _dispatch(self, record: DispatchRequest) -> None:
         self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, record.store_timestamp_ms)

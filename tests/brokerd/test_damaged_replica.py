@@ -109,6 +109,25 @@ def test_it_does_not_start_where_no_other_replica_can_help(broker: BrokerUnderTe
         broker.start()
 
 
+def test_an_operator_may_have_a_broker_without_others_give_up_its_damaged_tail(broker: BrokerUnderTest) -> None:
+    create(broker, "orders")
+    broker.broker.metadata_log.begin_leadership()
+    broker.store.flush_consume_queues()
+    kept = broker.store_message("orders").physical_offset
+    damaged_from = broker.store_message("orders").physical_offset
+    broker.store.close(clean=False)
+    damage(broker, damaged_from)
+    with pytest.raises(StoreDamagedError, match="truncateDamagedTail"):
+        broker.start()
+    broker.store.close(clean=False)
+    with (broker.folder / "broker.conf").open("a") as conf:
+        conf.write("truncateDamagedTail=true\n")
+    broker.start()
+    assert broker.store.damaged_from is None
+    assert broker.store.message_at(kept) is not None
+    assert broker.store_message("orders").queue_offset == 1
+
+
 def test_it_flushes_nothing_and_takes_sends_again_once_it_is_repaired(
     brokers: tuple[BrokerUnderTest, BrokerUnderTest],
 ) -> None:

@@ -259,16 +259,12 @@ def test_any_flipped_bit_in_a_synced_record_is_found_and_never_served() -> None:
         store, report = reopened(disk.after_kill())
         hit = next(i for i, each in enumerate(results) if position < each.physical_offset + each.size_bytes)
         served = [store.message_at(each.physical_offset) for each in results]
-        if (
-            hit == len(results) - 1
-        ):  # nothing whole after it: it can't be distinguished from a torn write that was never synced
+        if disk.names[FIRST_FILE].data[end - 1]:
+            begin, size_bytes = results[hit].physical_offset, results[hit].size_bytes
+            assert [(each.begin_offset, each.end_offset) for each in report.damage] == [(begin, begin + size_bytes)]
+        else:  # the last byte is gone: it can't be distinguished from a write that ended early, and was never synced
             assert report.truncated is not None
-            assert served == [*whole[:-1], None]
-        else:
-            assert [(each.begin_offset, each.end_offset) for each in report.damage] == [
-                (results[hit].physical_offset, results[hit + 1].physical_offset)
-            ]
-            assert served == [*whole[:hit], None, *whole[hit + 1 :]]
+        assert served == [*whole[:hit], None, *whole[hit + 1 :]]
         store.close(clean=False)
         disk.remove_tree(CONSUME_QUEUE)
         restore_first_checkpoint(disk)
@@ -312,6 +308,41 @@ def test_a_damaged_store_serves_what_is_whole_and_takes_nothing() -> None:
     store.close()
     assert disk.content(COMMIT_LOG) == before
     assert reopened(disk)[1].damage
+
+
+@pytest.mark.parametrize("power_fails", [False, True])
+def test_a_flipped_bit_anywhere_in_the_last_record_is_damage_and_never_cut_off(*, power_fails: bool) -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    store.append([message(bytes(range(1, 256)), queue_id=0)])
+    store.flush_consume_queues()  # so that there is a checkpoint
+    (last,) = store.append([message(bytes(range(1, 256)), queue_id=0)])
+    store.flush()
+    begin, end = last.physical_offset, last.physical_offset + last.size_bytes
+    image = bytes(disk.names[FIRST_FILE].data)
+    for offset in range(begin, end - 1):
+        left = disk.after_losing_all_unsynced() if power_fails else disk.after_kill()
+        left.names[FIRST_FILE].data[:] = image
+        left.flip_bit(FIRST_FILE, offset)
+        store, report = reopened(left)
+        assert [one.begin_offset for one in report.damage] == [begin], f"byte {offset - begin}"
+        assert report.truncated is None
+
+
+def test_a_write_that_a_kill_ended_early_is_a_torn_tail_wherever_it_ended() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 1)
+    store.flush_consume_queues()
+    (last,) = store.append([message(bytes(range(1, 256)), queue_id=0)])
+    begin, end = last.physical_offset, last.physical_offset + last.size_bytes
+    image = bytes(disk.names[FIRST_FILE].data)
+    for written_end in range(begin + 1, end):
+        left = disk.after_kill()
+        left.names[FIRST_FILE].data[:] = image[:written_end] + bytes(len(image) - written_end)
+        store, report = reopened(left)
+        assert not report.damage, f"{written_end - begin} bytes were written"
+        assert store.end_offset == begin
 
 
 def test_a_missing_file_in_the_middle_is_damage() -> None:

@@ -119,6 +119,32 @@ def test_it_elects_no_one_who_lacks_the_acknowledged_messages() -> None:
         assert [body for body in bodies(node.store) if body in ACKNOWLEDGED] == ACKNOWLEDGED
 
 
+def test_a_last_record_that_is_spoiled_while_its_process_is_down_is_lost_by_no_election() -> None:
+    group = QuorumGroup.led(3)
+    group.isolate(2)
+    for body in ACKNOWLEDGED:
+        begin = group[0].store.end_offset
+        end = group[0].append(body)
+        group[0].flush()
+        group[1].pull()
+        group[1].pull()
+        assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+    node = group[1]
+    node.disk = node.disk.after_kill()
+    node.disk.flip_bit(file_of(begin), begin % FILE_BYTES + 60)
+    node.open(damaged=True)
+    assert node.store.damaged_from == begin
+    group[0].up = False
+    group.rejoin(2)
+    group.live(TIMES.doubt + 4 * LONG_S)
+    assert group.leaders == []
+    group[1].up = False
+    group[0].restart()
+    group.live(4 * LONG_S)
+    assert group.leaders == [0]
+    assert [body for body in bodies(group[0].store) if body in ACKNOWLEDGED] == ACKNOWLEDGED
+
+
 def test_it_votes_again_once_it_has_caught_up() -> None:
     group = group_with_damage()
     group[1].replica.saw_epoch(1, "r0")

@@ -75,6 +75,8 @@ class MetadataLog(Protocol):
 
     def write_last_offsets(self) -> None: ...
 
+    def forget_messages(self, topic: str) -> None: ...
+
 
 class DelayedMessages(Protocol):
     """Messages with a delay level (services/delay_level.py)."""

@@ -61,8 +61,6 @@ class _Broker(Protocol):
     @property
     def metadata_log(self) -> MetadataLog: ...
 
-    def forget_messages(self, topic: str) -> None: ...
-
     def register_soon(self) -> None: ...
 
 
@@ -149,11 +147,12 @@ def delete_topic_in_broker(broker: _Broker, peer: Peer, request: RemotingCommand
         raise not_written(error) from error
     broker.consumer_offsets.remove_topic(topic)
     try:
-        broker.forget_messages(topic)
+        broker.metadata_log.forget_messages(topic)
     except (OSError, StoreError) as error:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
-            f"topic {topic} is deleted, but its messages are not yet ({error}); see to the broker's disk and repeat it",
+            f"topic {topic} is deleted, but its messages are not yet ({error}), and it cannot be made again before they are: see to"
+            " the broker's disk, and it is done within seconds",
         ) from error
     if deleted:
         logger.warning("%s deletes topic %s", peer.remote_address[0], topic)

@@ -122,6 +122,7 @@ class MetadataLog:
         self._written_s = float("-inf")  # when a record of offsets was last written for those that wait
         self._wanted = trio.Event()
         self._is_stale = False  # the tables could not be read from the log when they had to be
+        self._undeleted: list[str] = []  # deleted topics, by the log, whose messages could not be removed yet
 
     @property
     def needed_from(self) -> int | None:
@@ -151,6 +152,7 @@ class MetadataLog:
         refusal = self.refusal()
         if refusal is not None:
             raise ChangeRefused(refusal)
+        self._refuse_topics_again(record.topics)
         over_quota = self._broker.quotas.record_refusal(frees=record.frees)
         if over_quota is not None:
             raise QuotaReached(over_quota)
@@ -169,6 +171,30 @@ class MetadataLog:
         self._bytes_since_base += result.size_bytes
         broker.log_grew()
 
+    def _refuse_topics_again(self, topics: Iterable[str]) -> None:
+        """Make no topic again before the messages of the deleted one are gone: they would come back with it."""
+        if not self._undeleted or not set(topics) & set(self._undeleted):
+            return
+        try:
+            self.finish_deletions()
+        except (StoreError, OSError) as error:
+            raise ChangeRefused(
+                f"the messages of the deleted topic {self._undeleted[-1]} cannot be removed yet: {error}; see to the broker's disk"
+            ) from error
+
+    def forget_messages(self, topic: str) -> None:
+        """A topic was deleted, by a record of the log: its messages go with it. Raises StoreError or OSError where they do not:
+        then it is tried again, and until that is done the topic is not made again.
+        """
+        self._undeleted.append(topic)
+        self.finish_deletions()
+
+    def finish_deletions(self) -> None:
+        """Remove the messages of deleted topics that could not be removed before; raises StoreError or OSError."""
+        while self._undeleted:
+            self._broker.forget_messages(self._undeleted[-1])
+            self._undeleted.pop()
+
     def begin_leadership(self) -> None:
         """Write a base: followers whose tables are other than these take them from there."""
         try:
@@ -182,8 +208,16 @@ class MetadataLog:
     def keep_base_near(self) -> None:
         """Write a base when the last one is too far from the log's end. Each few seconds, and after changes."""
         broker = self._broker
-        if not broker.replica.leads or self.refusal() is not None:
+        if not broker.replica.leads:
             return
+        if self._is_stale:
+            self.begin_leadership()
+        if self.refusal() is not None:
+            return
+        try:
+            self.finish_deletions()
+        except (StoreError, OSError) as error:
+            logger.error("the messages of deleted topics cannot be removed, trying again: %s", error)
         file_bytes = broker.store.commit_log_file_bytes
         if (
             self._base_offset is None
@@ -321,12 +355,17 @@ class MetadataLog:
     # --- following
 
     def receive(self, data: bytes) -> Iterator[bytes]:
-        """The pieces in which records of the leader are to be stored; when one is stored, what it says is applied."""
+        """The pieces in which records of the leader are to be stored; when one is stored, what it says is applied.
+
+        Raises StoreError and OSError where the messages of a deleted topic can't be removed: nothing is stored until they are,
+        for it may be made again.
+        """
+        self.finish_deletions()
         for piece, records in pieces(data):
             yield piece
             if records:
-                self._apply(records)
                 self.end_offset = records[-1].end_offset
+                self._apply(records)
 
     def rebuild_or_note(self) -> None:
         """As `rebuild`, for a broker that another replica can help: a log that cannot be read now must not end it. The tables
@@ -357,6 +396,7 @@ class MetadataLog:
                 if store.damaged_from is None:  # else the tables are rebuilt once that is put right
                     self._finish_deletions(records)
             else:
+                self._undeleted.clear()
                 broker.kept_messages.rebuild(())
                 broker.consumer_offsets.forget_unwritten()
             self._is_stale = False
@@ -367,10 +407,9 @@ class MetadataLog:
 
     def _finish_deletions(self, records: Iterable[Located]) -> None:
         """The process may have ended before the messages of a deleted topic were gone."""
-        broker = self._broker
-        for topic in {name for found in records for name in found.record.deleted_topics}:
-            if broker.topic_configs.select(topic) is None:
-                broker.store.delete_topic(topic)
+        deleted = {name for found in records for name in found.record.deleted_topics}
+        self._undeleted = sorted(name for name in deleted if self._broker.topic_configs.select(name) is None)
+        self.finish_deletions()
 
     def _find_base(self) -> int | None:
         """The queue offset of the first record of the last complete base; None when there is none."""
@@ -421,10 +460,11 @@ class MetadataLog:
             applied.append(record)
             if not rebuilding:
                 broker.kept_messages.apply(record, found.end_offset)
-                for topic in record.deleted_topics:
-                    broker.forget_messages(topic)
+                self._undeleted.extend(record.deleted_topics)
         broker.topic_configs.finish_applying()
         broker.subscription_groups.finish_applying()
+        if not rebuilding:
+            self.finish_deletions()
         return applied
 
     def _tables(self) -> tuple[TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager]:

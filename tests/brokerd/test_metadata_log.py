@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 
 import pytest
@@ -373,6 +374,77 @@ def test_a_commit_that_waits_for_a_flush_is_refused_when_the_leadership_ends_tho
     broker.broker.nursery = None
     assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE]
     assert offset_of(broker) == NO_OFFSET
+
+
+def test_tables_that_could_not_be_read_are_read_once_they_can_be_though_this_replica_leads_by_then(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker)
+    broker.create_group("g")
+    send(broker, 10)
+    log, replica = broker.broker.metadata_log, broker.broker.replica
+
+    def cannot_open(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(log), "_find_base", cannot_open)
+        fence = replica.epoch + 1
+        replica.step_down(fence, None)
+        broker.broker.role_changed()
+        replica.promote(fence, fence + 1, broker.clock.monotonic(), broker.clock.time_ms())
+        broker.broker.role_changed()
+        log.keep_base_near()
+        assert commit(broker, 4).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    log.keep_base_near()
+    assert commit(broker, 4).code == ResponseCode.SUCCESS
+    assert offset_of(broker) == 4
+
+
+def test_a_deleted_topic_is_not_made_again_at_a_follower_that_still_has_its_messages(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = brokers
+    old = follower.store.max_offset("orders", 0)
+    assert old > 0
+    delete(leader)
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def no_room(*_: object) -> None:
+        raise full
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(follower.store), "delete_topic", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            replicate(leader, follower)
+        create(leader)
+        leader.store_message("orders")
+        with pytest.raises(OSError, match="No space left"):
+            replicate(leader, follower)
+    replicate(leader, follower)
+    for each in leader, follower:
+        assert (each.store.min_offset("orders", 0), each.store.max_offset("orders", 0)) == (old, old + 1)
+
+
+def test_a_deleted_topic_is_not_made_again_while_the_leader_still_has_its_messages(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker)
+    send(broker, 10)
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def no_room(*_: object) -> None:
+        raise full
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(broker.store), "delete_topic", no_room)
+        assert "cannot be made again" in (delete(broker).remark or "")
+        again = create(broker)
+        assert again.code != ResponseCode.SUCCESS
+        assert "No space left" in (again.remark or "")
+        assert create(broker, "payments").code == ResponseCode.SUCCESS
+    assert create(broker).code == ResponseCode.SUCCESS
+    assert broker.store_message("orders").queue_offset == broker.store.min_offset("orders", 0) > 0
 
 
 CHANGES = [

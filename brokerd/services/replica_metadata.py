@@ -50,9 +50,11 @@ class MetadataFollower:
         self._client_of = client_of
         self._version = ""
         self._changed = trio.Event()
-        # The leader's delay offsets, and the end of its log, at or after the one when it reported them.
+        # The leader's delay offsets, and the end of its log, at or after the one when it reported them. It is no answer that was
+        # under way when they came: that one may be older than they are.
         self._delays: DelayOffsetSerializeWrapper | None = None
         self._delays_end_offset: int | None = None
+        self._answers_since_delays = 0
 
     def leader_is_at(self, version: str, end_offset: int) -> None:
         """A pull answer named the version of the leader's delay offsets, and the end of its log."""
@@ -61,9 +63,10 @@ class MetadataFollower:
             self._changed.set()
         if self._delays is not None:
             # Taking them over before the delivered messages are here would lose these, should this replica lead next.
-            if self._delays_end_offset is None:
+            self._answers_since_delays += 1
+            if self._answers_since_delays == 2:
                 self._delays_end_offset = end_offset
-            if self._store.end_offset >= self._delays_end_offset:
+            if self._delays_end_offset is not None and self._store.end_offset >= self._delays_end_offset:
                 self._schedule.raise_offsets(self._delays.offset_table)
                 self._delays = self._delays_end_offset = None
 
@@ -80,6 +83,7 @@ class MetadataFollower:
                         await self._send_hints(client)
                     if fetch:
                         self._delays, self._delays_end_offset = await self._delay_offsets(client), None
+                        self._answers_since_delays = 0
                 except (RequestFailed, RemoteProtocolError) as error:
                     logger.warning("offsets of the master at %s: %s", address, error)
                     self._changed.set()

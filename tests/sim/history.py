@@ -47,6 +47,11 @@ class Copy:
     queue_offset: int
 
 
+def is_in_log(copy: Copy, epochs: EpochMap, end_offset: int) -> bool:
+    """Whether a log with these epochs has the record."""
+    return epochs.contains(copy.epoch) and copy.end_offset <= epochs.end_of(copy.epoch, end_offset)
+
+
 @dataclass(frozen=True, slots=True)
 class LostRange:
     """A log of the past, of which a range is gone for a reason that may cost messages and was reported.
@@ -61,7 +66,7 @@ class LostRange:
     lost_from: int | None  # a power cut: this log's records from here on
 
     def explains(self, copy: Copy) -> bool:
-        held = self.epochs.contains(copy.epoch) and copy.end_offset <= self.epochs.end_of(copy.epoch, self.end_offset)
+        held = is_in_log(copy, self.epochs, self.end_offset)
         if self.lost_from is None:
             return copy.epoch < self.below_epoch and not held
         return held and copy.end_offset > self.lost_from

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from brokerd.replica.epoch_map import EpochMap
 from brokerd.replica.voters import Members
 from tests.sim.broker_process import BLANK_MAGIC, BrokerProcess
 from tests.sim.changing_process import ChangingProcess
+from tests.sim.history import Copy, is_in_log
 from tests.sim.machine import Machine, is_there, place_in_log
 from tests.sim.quorum_process import QuorumProcess
 from tests.sim.sim_disk import COMMIT_LOG
@@ -25,6 +27,9 @@ class QuorumMachine(Machine):
         self.members: Members = self.settings.members  # as its log had them when it was looked at last
         self.joined = False
         self.blank = False  # its disk was replaced, and the group has not adopted the new one since
+        self._lost_logs: list[
+            tuple[EpochMap, int]
+        ] = []  # the logs, each to its end, of disks that it had before this blank one
         # A sync of its log failed, or a spoiled record was truncated with all after it, or a power cut left of what was not
         # synced a later record whole and an earlier one not, and it has not caught up since: its vote alone makes no majority
         # (voters.py).
@@ -33,9 +38,16 @@ class QuorumMachine(Machine):
         self._failed_in_run = 0
 
     def replace_disk(self) -> None:
+        self.kill()
+        gone = self._lost_logs if self.blank else []
+        self._lost_logs = [*gone, *([] if self._left is None else [self._left[:2]])]
         super().replace_disk()
         self.members, self.joined, self.blank = self.settings.members, False, True
         self.in_doubt = self._lost_to_rot = False
+
+    def had(self, copy: Copy) -> bool:
+        """Whether a disk had the record that was replaced by the blank one: what it reported of that still counts."""
+        return self.blank and any(is_in_log(copy, epochs, end) for epochs, end in self._lost_logs)
 
     def start(self) -> None:
         self.disk.on_failed_call = self._call_failed

@@ -115,7 +115,7 @@ class QuorumWorld:
         lost = [
             machine.name
             for machine in voters
-            if (machine.blank or machine.has_lost_to_rot) and machine.name not in holders
+            if (machine.had(copy) or machine.has_lost_to_rot) and machine.name not in holders
         ]
         # So does memory that a power cut took after the report.
         lost += [

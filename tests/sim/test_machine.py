@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from brokerd.replica.epoch_map import EpochMap
 from tests.sim.history import Copy
 from tests.sim.machine import is_there, place_in_log
 from tests.sim.memory_disk import BLOCK_BYTES
@@ -55,3 +56,13 @@ def test_a_power_cut_that_leaves_a_later_record_whole_and_an_earlier_one_not_lea
         assert machine.in_doubt is (second and not first), seed
         found.add((first, second))
     assert {(False, True), (True, False)} <= found
+
+
+def test_a_blank_disk_stands_for_what_the_lost_one_had_and_for_nothing_that_was_appended_later() -> None:
+    """The observer took it for a holder of every record, until the group had adopted it."""
+    machine = QuorumWorld("sync", 1).machines[0]
+    machine._left = (EpochMap([(1, 0)]), 500, 500)
+    machine.replace_disk()
+    assert machine.had(Copy("r1", 1, 400, 500, 0))
+    assert not machine.had(Copy("r1", 1, 450, 550, 0))
+    assert not machine.had(Copy("r1", 2, 400, 500, 0))

@@ -15,6 +15,7 @@ import errno
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from brokerd.store.config import StoreConfig
 from brokerd.store.disk import Buffer, Disk
@@ -50,6 +51,7 @@ class CommitLog:
         self._prepared: dict[int, int] = {}  # base -> descriptor of the file created ahead
         self._allocated_until = 0
         self._zeroed_until = 0  # the active file is written up to here, with records or with zeros
+        self._removal_is_unsynced = False  # of the file in front of bases[0]: a power cut may bring it back
         self._readers = FileCache(disk, config.open_files_max, os.O_RDONLY)
         self._flush_lock = threading.Lock()
         self._create_lock = threading.Lock()
@@ -405,14 +407,26 @@ class CommitLog:
                 data = data[count:]
 
     def delete_first_file(self) -> int:
-        """Delete the oldest file and return its base. Never the active one: the caller sees to it."""
-        base = self.bases.pop(0)
+        """Delete the oldest file and return its base. Never the active one: the caller sees to it.
+
+        Raises OSError; the next call tries the same file again, for without one in the middle a restart calls the log damaged.
+        """
+        if self._removal_is_unsynced:
+            self._sync_removal()
+        base = self.bases[0]
         self._readers.forget(base)
         if base in self._writers:
             self._disk.close(self._writers.pop(base))
-        self._disk.unlink(self.path(base))
-        self._disk.sync_directory(self.directory)
+        with suppress(FileNotFoundError):  # an operator who needed room was faster
+            self._disk.unlink(self.path(base))
+        self.bases.pop(0)
+        self._removal_is_unsynced = True
+        self._sync_removal()
         return base
+
+    def _sync_removal(self) -> None:
+        self._disk.sync_directory(self.directory)
+        self._removal_is_unsynced = False
 
     def close(self) -> None:
         """Close all descriptors; nothing is synced."""

@@ -398,7 +398,6 @@ class ConsumeQueueStore:
         """Delete files of which every record is gone; never a queue's last one, which keeps its number. Returns how many."""
         count = 0
         for queue in self.queues.values():
-            first_base = queue.bases[0] if queue.bases else 0
             while len(queue.bases) > 1:
                 base = queue.bases[0]
                 entry = self._read_files(queue, (base + self._file_bytes) // ENTRY_BYTES - 1, 1)
@@ -407,11 +406,10 @@ class ConsumeQueueStore:
                 position, size, _ = ENTRY.unpack(entry)
                 if size != BLANK_SIZE and position >= log_min_offset:
                     break
-                queue.bases.pop(0)
                 self._files.forget((queue.directory, base))
                 self._disk.unlink(queue.path(base))
+                queue.bases.pop(0)
                 count += 1
-            if queue.bases and queue.bases[0] != first_base:
                 self._update_digest(queue)
         return count
 

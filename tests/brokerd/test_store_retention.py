@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 
 import pytest
@@ -85,6 +86,36 @@ def test_forced_cleaning_deletes_one_unexpired_file_at_a_time_and_nothing_that_i
     deleted = [store.delete_expired(clock.time_ms, keep_from_offset=wanted).deleted_commit_log_files for _ in range(3)]
     assert deleted == [(0,), (), ()]
     assert store.delete_expired(clock.time_ms).deleted_commit_log_files == (FILE_BYTES,)
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_whatever_of_a_round_fails_leaves_no_hole_in_the_log(power_cut: bool) -> None:
+    for failing in range(100):
+        disk = MemoryDisk()
+        store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+        first_call = disk.calls
+        disk.fail = lambda number, name, it=first_call + failing: errno.EIO if number == it else None  # type: ignore[misc]
+        try:
+            store.delete_expired(clock.time_ms)
+        except OSError:
+            disk.fail = lambda number, name: None
+        else:
+            assert failing > 5, "nothing failed"
+            return
+        store.delete_expired(clock.time_ms)
+        left = bodies(store)
+        store = open_store(disk.after_power_cut(failing) if power_cut else disk.after_kill(), clock)
+        assert bodies(store)[-len(left) :] == left
+    pytest.fail("the round had no end")
+
+
+def test_a_file_that_someone_else_removed_holds_nothing_up() -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    files = disk.listdir(COMMIT_LOG)
+    disk.unlink(f"{COMMIT_LOG}/{files[0]}")
+    store.delete_expired(clock.time_ms)
+    assert disk.listdir(COMMIT_LOG) == files[-1:]
 
 
 def test_the_active_file_stays_whatever_happens() -> None:

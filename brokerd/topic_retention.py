@@ -94,7 +94,7 @@ class KeptMessages:
         """Take over a record of the log that ends at `end_offset`; `confirmed` shows it to readers."""
         self._take(record)
         if record.kept_from:
-            self.unconfirmed.append((end_offset, record.kept_from))
+            self.unconfirmed.append((end_offset, dict(record.kept_from)))
 
     def confirmed(self, confirm_offset: int) -> None:
         """Everything up to there stays."""
@@ -118,6 +118,10 @@ class KeptMessages:
             self._kept_from.setdefault(topic, {}).update(queues)
         for topic in record.deleted_topics:
             self._kept_from.pop(topic, None)
+            for _, kept_from in self.unconfirmed:
+                kept_from.pop(
+                    topic, None
+                )  # a later topic of that name may count from 0, once the tombstone is forgotten
 
     def _show(self, kept_from: Offsets) -> None:
         for topic, queues in kept_from.items():

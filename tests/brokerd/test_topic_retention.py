@@ -338,6 +338,15 @@ def test_an_expiry_that_was_truncated_is_taken_back(aged: BrokerUnderTest) -> No
     assert bounds(aged)[0] == 2
 
 
+def test_what_a_deleted_topic_had_expired_hides_nothing_of_a_later_one(aged: BrokerUnderTest) -> None:
+    """A follower that catches up has both records before either is confirmed."""
+    kept = KeptMessages(aged.store)
+    kept.apply(MetadataRecord(kept_from={"orders": {0: 3}, "bills": {0: 1}}), end_offset=100)
+    kept.apply(MetadataRecord(deleted_topics=["orders"]), end_offset=200)
+    kept.confirmed(200)
+    assert bounds(aged) == (0, 5)
+
+
 def test_no_expiry_moves_readers_past_what_is_confirmed(aged: BrokerUnderTest) -> None:
     """After a start the log may hold both, and another leader's log neither: a consumer would be sent there and back."""
     fourth = aged.store.physical_offset_of("orders", 0, 3)

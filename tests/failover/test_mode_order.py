@@ -16,6 +16,8 @@ def seen(replica_id: int, mode: str, *, leads: bool = False, epoch: int = 3, pen
     [
         ((seen(0, "sync", leads=True), seen(1, "sync")), ModeMove(done=True)),
         ((seen(0, "dledger", leads=True), seen(1, "sync")), ModeMove(done=True)),
+        ((seen(0, "sync", leads=True, pending="dledger"), seen(1, "sync")), ModeMove(done=True)),
+        ((seen(0, "sync", leads=True, pending="async"), seen(1, "sync")), ModeMove(waits_for=(0,))),
         ((seen(0, "async", leads=True), seen(1, "async")), ModeMove(ask=0, waits_for=(0, 1))),
         ((seen(0, "async", leads=True, pending="sync"), seen(1, "async")), ModeMove(waits_for=(0, 1))),
         ((seen(0, "sync", leads=True), seen(1, "async")), ModeMove(waits_for=(1,))),

@@ -177,6 +177,12 @@ def test_what_an_unfinished_change_left_behind_is_finished_or_removed() -> None:
     assert (back.possible, back.path, back.removing) == (True, (), {"broker-a": (1,)})
 
 
+def test_the_way_back_from_a_change_that_hangs_begins_with_the_mode_that_was_asked_for() -> None:
+    plan = plan_mode("sync", "sync", [three()], NOW, hanging="async")
+    assert (plan.possible, plan.mode_before, plan.mode_after, plan.path) == (True, "async", "sync", ("sync",))
+    assert not plan_mode("sync", "sync", [three()], NOW).possible
+
+
 def test_a_majority_in_memory_is_pointed_out_where_no_one_asked_for_disks() -> None:
     for flush, reported in (("ASYNC_FLUSH", True), ("SYNC_FLUSH", False)):
         plan = plan_mode("sync", "dledger", [three()], NOW, flush_disk_type=flush)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, StepState
+from controlplane.failover.mode_changes import mode_changes_hanging
 from controlplane.failover.selectors import group_view
 from controlplane.provisioning.processes import replica_daemons
 from tests.controlplane.driver_twin import DriverTwin
@@ -113,6 +114,30 @@ def test_a_change_that_hangs_may_have_left_a_leader_who_acknowledges_alone(
     )
     (group,) = BrokerGroup.objects.filter(cluster=cluster)
     assert group_view(group).in_sync_replicas == held_by
+
+
+def test_the_present_mode_asked_for_again_takes_a_leader_back_that_acts_by_another_already(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, driver: DriverTwin
+) -> None:
+    def die(call: str) -> None:
+        if call == "mode sync":
+            modes.group[2].answers = modes.group[2].pulls = False
+
+    modes.before_call = die
+    answer = api(world.alice).call("POST", f"{TRIO}mode/", {"mode": "sync"})
+    failed = run_all(Operation.objects.get(pk=answer.json()["id"]), driver)
+    assert failed.state == OperationState.IN_PROGRESS
+    failed.steps.exclude(state=StepState.COMPLETED).update(state=StepState.FAILED)
+    Operation.objects.filter(pk=failed.pk).update(state=OperationState.FAILED)
+    leader = modes.group.leader
+    assert leader is not None
+    assert modes.modes[leader] == "sync"
+    modes.before_call = lambda call: None
+    modes.group[2].answers = modes.group[2].pulls = True
+    done = change(api, world, driver, "async")
+    assert (done.state, done.metadata["from"], done.metadata["to"]) == (OperationState.COMPLETED, "sync", "async")
+    assert set(modes.modes.values()) == {"async"}
+    assert mode_changes_hanging(Cluster.objects.get(slug="trio")) == []
 
 
 @pytest.mark.parametrize(("who", "status"), [("teammate", 403), ("outsider", 404), ("anonymous", 401)])

@@ -309,6 +309,13 @@ def test_elections_are_in_doubt_from_the_moment_in_which_a_leader_may_have_been_
     assert elections_in_doubt(hanging(cluster, before, after, state=state, begun=begun)) is doubt
 
 
+def test_a_change_of_the_number_of_replicas_does_not_settle_a_change_that_hangs(cluster: Cluster) -> None:
+    hanging(cluster, "sync", "async")
+    cluster = hanging(cluster, "sync", "sync", state="completed")
+    assert mode_changes_hanging(cluster) == [("sync", "async")]
+    assert mode_changes_hanging(hanging(cluster, "async", "sync", state="completed")) == []
+
+
 def test_a_failed_change_after_another_does_not_hide_it(cluster: Cluster) -> None:
     hanging(cluster, "sync", "dledger")
     cluster = hanging(cluster, "sync", "async", begun=False)

@@ -55,7 +55,9 @@ def elections_in_doubt(cluster: Cluster) -> bool:
 
 def _changes_hanging(cluster: Cluster) -> list[Operation]:
     changes = Operation.objects.filter(cluster=cluster, type=OperationType.CLUSTER_MODE).order_by("-started_at")
-    return list(takewhile(lambda change: change.state != OperationState.COMPLETED, changes.iterator(chunk_size=20)))
+    # One from a mode to itself changes the number of replicas alone: it settles nothing, and nothing of it can hang.
+    of_modes = (one for one in changes.iterator(chunk_size=20) if one.metadata["from"] != one.metadata["to"])
+    return list(takewhile(lambda change: change.state != OperationState.COMPLETED, of_modes))
 
 
 def _has_asked(change: Operation) -> bool:

@@ -64,9 +64,11 @@ def mode_move(seen: Iterable[ModeSeen], accepted: Collection[str]) -> ModeMove:
     """Return the next move to a mode; `accepted` are its name and those of the modes that come after it. All that stay answer."""
     ordered = sorted(seen, key=lambda one: one.replica_id)
     others = tuple(one.replica_id for one in ordered if one.mode not in accepted)
+    leader = max((one for one in ordered if one.leads), key=lambda one: one.epoch, default=None)
+    if not others and leader is not None and leader.pending_mode not in (None, *accepted):
+        return ModeMove(waits_for=(leader.replica_id,))  # of a change that was given up: it may still come into force
     if not others:
         return ModeMove(done=True)
-    leader = max((one for one in ordered if one.leads), key=lambda one: one.epoch, default=None)
     if leader is None or leader.pending_mode is not None or leader.mode in accepted:
         return ModeMove(waits_for=others)
     return ModeMove(ask=leader.replica_id, waits_for=others)

@@ -111,8 +111,15 @@ def plan_mode(
     replicas: int | None = None,
     next_ids: Mapping[str, int] | None = None,
     flush_disk_type: str = FlushType.SYNC_FLUSH,
+    hanging: str | None = None,
 ) -> ModePlan:
-    """Plan the change of all groups of a cluster. `next_ids` is the first replica id of each group that is not used yet."""
+    """Plan the change of all groups of a cluster. `next_ids` is the first replica id of each group that is not used yet.
+
+    `hanging` is the mode that was asked for last, if that change hangs: leaders may act by it, so the way back to the present one
+    begins there.
+    """
+    if hanging is not None and present == wanted:
+        present = hanging
     before = max((len(view.replicas) for view in views), default=1)
     after = replicas_usual(wanted, before) if replicas is None else replicas
     path = mode_path(present, wanted)

@@ -14,7 +14,7 @@ from controlplane.common.audit import audit_event_record
 from controlplane.common.sentences import say_all
 from controlplane.failover.errors import NotPossible
 from controlplane.failover.mode.plan import ModePlan, plan_mode, removed_before
-from controlplane.failover.mode_changes import ALONE
+from controlplane.failover.mode_changes import ALONE, mode_changes_hanging
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
@@ -30,6 +30,7 @@ def mode_preview(*, cluster: Cluster, mode: str, driver: Driver, replicas: int |
     require_running(cluster)
     next_ids = {group.name: replica_id_next(group) for group in BrokerGroup.objects.filter(cluster=cluster)}
     views = cluster_sample(cluster, driver)
+    hanging = mode_changes_hanging(cluster)
     return plan_mode(
         cluster.mode,
         mode,
@@ -38,6 +39,7 @@ def mode_preview(*, cluster: Cluster, mode: str, driver: Driver, replicas: int |
         replicas=replicas,
         next_ids=next_ids,
         flush_disk_type=cluster.flush_disk_type,
+        hanging=hanging[0][1] if hanging else None,
     )
 
 

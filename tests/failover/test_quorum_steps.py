@@ -9,17 +9,19 @@ from unittest.mock import patch
 
 import pytest
 
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica, StepState
 from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.stuck_operations import left_behind
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.failover.errors import ConfirmationNeeded, NotPossible
 from controlplane.failover.membership import order
 from controlplane.failover.membership import steps as membership_steps
 from controlplane.failover.membership.services import Prefer, Recover, Replace, Resize, Transfer
 from controlplane.failover.models import Failover, FailoverKind
-from controlplane.failover.sampling import cluster_sample
-from controlplane.provisioning import probe
+from controlplane.failover.sampling import cluster_sample, fences_release
+from controlplane.provisioning import health, probe
 from controlplane.provisioning.models import PortLease
+from controlplane.provisioning.steps import StepContext, start_brokers
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, World
 from tests.failover.electing import all_running, begin, completed, run_all, run_step
@@ -269,6 +271,78 @@ def test_a_replica_that_fell_silent_after_the_confirmation_is_not_given_up_with_
     group[2].answers = True
     assert run_all(operation, driver).state == OperationState.FAILED
     assert (group.calls, group.voters, ids(cluster)) == ([], [0, 1, 2], [0, 1, 2])
+
+
+def chosen_one_leads(cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin) -> Operation:
+    """Return a recovery from lost disks that ended as failed after the chosen replica began to lead."""
+    lose_majority(group)
+    operation = begin(cluster, driver, Recover(1), confirm="broker-a")
+    assert run_step(operation, driver, "quorum_stop_lost") == "completed"
+    while run_step(operation, driver, "quorum_recover") != "completed":
+        pass
+    operation.steps.filter(name="quorum_forget").update(state=StepState.FAILED)
+    Operation.objects.filter(pk=operation.pk).update(state=OperationState.FAILED)
+    operation.refresh_from_db()
+    return operation
+
+
+def started_by_a_look(cluster: Cluster, driver: DriverTwin) -> list[str]:
+    """What the beat does: let go of fences, and start what does not run."""
+    fences_release(cluster)
+    driver.calls.clear()
+    with patch.object(health, "registrations", return_value=[]), patch.object(health, "accounts_reconcile"):
+        with patch.object(health, "quotas_reconcile"):
+            health.cluster_sample_health(cluster.pk, driver)
+    return [call for call in driver.calls if call.startswith("start ") and "broker-a" in call]
+
+
+def test_replicas_that_were_given_up_are_not_started_again_though_the_recovery_failed_afterwards(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    operation = chosen_one_leads(cluster, group, driver)
+    assert started_by_a_look(cluster, driver) == []
+    assert "Lost replicas stay stopped" in left_behind(operation)
+
+
+def test_replicas_that_were_given_up_stay_stopped_when_the_cluster_is_resumed(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    operation = chosen_one_leads(cluster, group, driver)
+    driver.calls.clear()
+    start_brokers(StepContext.of(operation.steps.get(name="quorum_forget"), driver))
+    assert [call.rsplit("-", 1)[-1] for call in driver.calls if call.startswith("start ")] == ["1"]
+
+
+def test_a_retry_of_the_recovery_frees_those_that_were_given_up(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    operation = chosen_one_leads(cluster, group, driver)
+    fences_release(cluster)
+    operation_retry(actor=SYSTEM, operation=operation)
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert ids(cluster) == [1]
+
+
+def test_a_replica_that_was_given_up_can_be_replaced_where_the_recovery_can_not_be_retried(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    chosen_one_leads(cluster, group, driver)
+    for lost in (0, 2):
+        replacement = until_caught_up(begin(cluster, driver, Replace(lost)), driver, group)
+        assert replacement.state == OperationState.COMPLETED
+    assert (group.voters, ids(cluster)) == ([1, 3, 4], [1, 3, 4])
+
+
+def test_the_lost_are_started_again_where_no_one_was_asked_to_lead(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    lose_majority(group)
+    operation = begin(cluster, driver, Recover(1), confirm="broker-a")
+    assert run_step(operation, driver, "quorum_stop_lost") == "completed"
+    group[1].answers = False
+    assert run_all(operation, driver).state == OperationState.FAILED
+    assert len(started_by_a_look(cluster, driver)) == 2
+    assert "Nothing was changed" in left_behind(operation)
 
 
 def test_nothing_is_given_up_without_the_name_or_while_a_majority_answers(

@@ -6,6 +6,7 @@ from django.utils import timezone
 from controlplane.accounts.actors import Actor
 from controlplane.accounts.operators import operator_require
 from controlplane.clusters.fair_operations import waiting_words
+from controlplane.clusters.given_up import recovery_was_asked
 from controlplane.clusters.models import Operation, OperationState, OperationStep, OperationType, StepState
 from controlplane.clusters.operations import operation_end_failed, step_enqueue
 from controlplane.common.audit import audit_event_record
@@ -61,14 +62,20 @@ _LEFT: dict[str, str] = {
     ),
     OperationType.GROUP_GROW: say("New replicas may be observers, or voters already. A retry goes on."),
     OperationType.GROUP_SHRINK: say("Replicas may have lost their vote and still run. A retry goes on."),
-    OperationType.GROUP_RECOVER: say(
-        "Lost replicas stay stopped, and the chosen one may lead already. Do not start the lost ones: retry it."
-    ),
 }
+# The lost replicas would be the majority that they were.
+_RECOVERING = say(
+    "Lost replicas stay stopped, and the chosen one may lead already. Do not start the lost ones: retry it, or replace them."
+)
+_NOT_RECOVERED = say(
+    "Nothing was changed: no replica was asked to lead, and the lost ones are started again within seconds."
+)
 
 
 def left_behind(operation: Operation) -> str:
     """Return what is there when the operation is ended now, in a sentence or two."""
+    if operation.type == OperationType.GROUP_RECOVER:
+        return _RECOVERING if recovery_was_asked(operation) else _NOT_RECOVERED
     return _LEFT.get(operation.type, say("What its completed steps did stands. A retry goes on."))
 
 

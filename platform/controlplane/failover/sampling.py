@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
+from controlplane.clusters.given_up import replicas_given_up
 from controlplane.clusters.models import BrokerGroup, Cluster, Health, Operation, OperationState, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.logging import get_logger
@@ -79,10 +80,17 @@ def hurried_timeouts_s(replicas: Collection[Replica]) -> dict[str, float]:
 
 def fences_release(cluster: Cluster) -> None:
     """Let go of replicas that a failover stopped and could not have rejoin: the health sampling starts them again. As
-    slaves, or asking the others first: they have seen that they led.
+    slaves, or asking the others first: they have seen that they led. Not those that an operator gave up for good.
     """
-    if not Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).exists():
-        Replica.objects.filter(group__cluster=cluster, fenced=True).update(fenced=False, updated_at=timezone.now())
+    fenced = Replica.objects.filter(group__cluster=cluster, fenced=True)
+    if not fenced.exists():
+        return
+    with transaction.atomic():
+        # Replicas are fenced under this lock: what an operation that begins now fences stays so.
+        Cluster.objects.select_for_update().filter(pk=cluster.pk).first()
+        if not Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).exists():
+            given_up = replicas_given_up(cluster)
+            fenced.exclude(pk__in=given_up).update(fenced=False, updated_at=timezone.now())
 
 
 def leadership_raise(leadership: GroupLeadership, epoch: int, leader: Replica | None) -> bool:

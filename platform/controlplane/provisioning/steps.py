@@ -14,6 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
+from controlplane.clusters.given_up import replicas_given_up
 from controlplane.clusters.models import (
     BrokerGroup,
     Cluster,
@@ -126,14 +127,14 @@ def start_name_servers(context: StepContext) -> None:
 
 def start_brokers(context: StepContext) -> None:
     """Start the brokers, and wait until they accept connections."""
-    daemons_start(context, replica_daemons(context.cluster, context.driver))
+    daemons_start(context, _brokers_to_run(context))
 
 
 def wait_for_registration(context: StepContext) -> None:
     """Wait until every name server knows every broker."""
     cluster = context.cluster
-    _fail_if_crashing(context, replica_daemons(cluster, context.driver))
-    wanted = {replica.address for replica in cluster_replicas(cluster)}
+    _fail_if_crashing(context, _brokers_to_run(context))
+    wanted = {replica.address for replica in _replicas_to_run(cluster)}
     leaders = leader_addresses(cluster.pk)
     for answer in probe.registrations(
         cluster.name_server_addresses, control_credentials(cluster), wanted, leaders, tls=cluster_tls(cluster)
@@ -162,7 +163,7 @@ def wait_for_replication(context: StepContext) -> None:
     cluster = context.cluster
     if not cluster.is_replicated:
         return
-    replicas = cluster_replicas(cluster)
+    replicas = _replicas_to_run(cluster)
     answers = replica_remoting.replica_statuses(cluster, [replica.address for replica in replicas])
     for group in sorted({replica.group.name for replica in replicas}):
         members = [replica for replica in replicas if replica.group.name == group]
@@ -207,7 +208,7 @@ def verify(context: StepContext) -> None:
     """Prove that signed requests are answered, and unsigned ones are not."""
     cluster = context.cluster
     credentials, tls = control_credentials(cluster), cluster_tls(cluster)
-    for replica in cluster_replicas(cluster):
+    for replica in _replicas_to_run(cluster):
         problem = probe.broker_answers(cluster.name_server_addresses, replica.address, credentials, tls)
         if problem:
             raise StepNotReady(
@@ -424,6 +425,16 @@ def _wait_until_leader_is_known(cluster: Cluster, group: str, address: str) -> N
                     group=group,
                 )
             )
+
+
+def _replicas_to_run(cluster: Cluster) -> list[Replica]:
+    given_up = replicas_given_up(cluster)
+    return [replica for replica in cluster_replicas(cluster) if replica.pk not in given_up]
+
+
+def _brokers_to_run(context: StepContext) -> list[Daemon]:
+    given_up = replicas_given_up(context.cluster)
+    return [one for one in replica_daemons(context.cluster, context.driver) if one.row.pk not in given_up]
 
 
 def daemons_start(context: StepContext, daemons: list[Daemon]) -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
+from controlplane.clusters.given_up import recovery_asked_note
 from controlplane.clusters.models import BrokerGroup, Operation, Replica
 from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
@@ -154,6 +155,7 @@ def quorum_recover(context: StepContext) -> None:
     if view is None or replica is None:
         raise StepFailed(say("Replica %(target)s of %(name)s is gone.", target=target, name=name), hint=_TRY_AGAIN)
     if replica.leads and not set(lost) & set(electorate_of(view).voters):
+        recovery_asked_note(context.operation)
         if replica.accepts_sends is False:
             raise StepNotReady(
                 say(
@@ -179,6 +181,7 @@ def quorum_recover(context: StepContext) -> None:
     if not leadership_raise(leadership, ballot.epoch, leadership.leader):
         raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
     address = next(row.address for row in _replicas(context) if row.broker_id == target)
+    recovery_asked_note(context.operation)
     answer = replica_remoting.replica_promote(
         context.cluster,
         address,

@@ -17,6 +17,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
+from controlplane.clusters.given_up import replicas_given_up
 from controlplane.clusters.models import Cluster, Replica
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
@@ -216,6 +217,8 @@ def failover_rejoin(context: StepContext) -> None:
 
 
 def _start_again(context: StepContext, replica: Replica) -> None:
+    if replica.pk in replicas_given_up(context.cluster):
+        return
     daemon = next(daemon for daemon in replica_daemons(context.cluster, context.driver) if daemon.row == replica)
     Replica.objects.filter(pk=replica.pk).update(fenced=False, updated_at=context.now)
     context.driver.files_write(context.cluster.id, daemon.files)

@@ -286,6 +286,7 @@ class BrokerProcess:
             return
         epoch, confirmed = replica.epoch, in_sync.confirm_offset
         self._check_inherited(in_sync)
+        self._note_keepers(in_sync)
         enough = in_sync.size >= replica.settings.surely_held_by
         safe = confirmed if enough else 0
         if self._observed == (epoch, confirmed, safe):
@@ -299,6 +300,15 @@ class BrokerProcess:
         begin = min(before_confirmed, before_safe) if enough else before_confirmed
         self._mark_confirmed(begin, confirmed, enough)
         self._observed = (epoch, confirmed, max(safe, before_safe if before_epoch == epoch else 0))
+
+    def _note_keepers(self, in_sync: InSyncSet) -> None:
+        replica, settings = self.replica, self.replica.settings
+        ids = {settings.replica_id}
+        if not settings.mode.leader_is_enough:
+            ids |= {one.replica_id for one in in_sync.followers.values() if one.in_sync}
+            if self.now_s < self._inherited.until_s:
+                ids |= self._inherited.replica_ids - in_sync.followers.keys()
+        self.history.keeps(replica.epoch, frozenset(f"r{one}" for one in ids))
 
     def died(self) -> None:
         """It was killed within a step: what it had confirmed there may be on its disk, and be shown by its next run."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from brokerd.replica.epoch_map import EpochMap
 
@@ -52,11 +52,19 @@ def is_in_log(copy: Copy, epochs: EpochMap, end_offset: int) -> bool:
     return epochs.contains(copy.epoch) and copy.end_offset <= epochs.end_of(copy.epoch, end_offset)
 
 
+def common_end(epochs: EpochMap, end_offset: int, others_epochs: EpochMap, others_end_offset: int) -> int:
+    """Up to where two logs of one group are the same."""
+    epoch = max(one for one in (0, *(entry.epoch for entry in epochs.entries)) if others_epochs.contains(one))
+    ends = (epochs.end_of(epoch, end_offset), others_epochs.end_of(epoch, others_end_offset))
+    return min(*ends, end_offset, others_end_offset)
+
+
 @dataclass(frozen=True, slots=True)
 class LostRange:
     """A log of the past, of which a range is gone for a reason that may cost messages and was reported.
 
-    An unclean promotion: everything that the candidate's log does not hold. A power cut with ASYNC_FLUSH: what the disk lost.
+    An unclean promotion: everything that the candidate's log does not hold. A power cut with ASYNC_FLUSH: what the disk lost, and
+    no replica kept that has to (docs/guarantees.md).
     """
 
     why: str
@@ -92,6 +100,12 @@ class History:
         self.lost_ranges: list[LostRange] = []
         self.counts: Counter[str] = Counter()
         self.holders: Callable[[Copy], list[str]] = lambda copy: []  # whose disks hold a record, whatever they say
+        # Of each replica: its log, with what is in memory only.
+        self.logs: Callable[[], dict[str, tuple[EpochMap, int]]] = dict
+        # By the newest leader: which replicas must all have lost a record before it may be lost.
+        self._keepers: frozenset[str] = frozenset()
+        self._keepers_epoch = 0
+        self._taken: list[tuple[str, LostRange]] = []  # what each power cut took from one replica's memory
         self.seen: dict[tuple[int, int, int], Seen] = {}  # by queue, offset, attempt
         self.contents: dict[tuple[int, int], bytes] = {}  # (epoch, offset) -> the record that a leader appended there
         self.clean_promotions: set[tuple[str, int]] = set()  # (replica, epoch) of those that were asked for as such
@@ -129,7 +143,9 @@ class History:
         """A broker said SEND_OK: enough disks must hold the record now, or must have been allowed to lose it."""
         self._check_not_deposed(epoch, node, copy)
         holders = self.holders(copy)
-        if len(holders) < self.in_sync_replicas and not self.may_be_gone(copy):
+        # Memory that a power cut took after the report counts by it.
+        reported = {*holders, *self.lost_by(copy)}
+        if len(reported) < self.in_sync_replicas and not self.may_be_gone(copy):
             raise Violation(f"{node} acknowledged {copy} when only {holders} held it")
         other = self._acknowledged_in.setdefault(epoch, node)
         if other != node:
@@ -223,9 +239,32 @@ class History:
         self.counts["unclean promotions"] += 1
         self.lost_ranges.append(LostRange("unclean promotion", EpochMap(epochs.entries), end_offset, new_epoch, None))
 
+    def keeps(self, epoch: int, nodes: frozenset[str]) -> None:
+        """By this leader's mode nothing may be lost with ASYNC_FLUSH as long as one of these keeps its memory: mode sync promises
+        that of the replicas in sync, the others only of the leader (docs/guarantees.md).
+        """
+        if epoch >= self._keepers_epoch:
+            self._keepers_epoch, self._keepers = epoch, nodes
+
     def power_cut(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
-        """A disk forgot what was not synced; only ASYNC_FLUSH may lose messages so."""
-        self.lost_ranges.append(LostRange("power cut", EpochMap(epochs.entries), end_offset, 0, left_until))
+        """A disk forgot what was not synced, with ASYNC_FLUSH: what no other replica keeps that has to may be lost."""
+        self._take_memory(node, epochs, end_offset, left_until)
+        logs = self.logs()
+        kept = [
+            common_end(epochs, end_offset, *logs[other]) for other in self._keepers if other != node and other in logs
+        ]
+        lost_from = max(left_until, *kept, 0)
+        if lost_from < end_offset:
+            self.counts["power cuts that may lose messages"] += 1
+            self.lost_ranges.append(replace(self._taken[-1][1], lost_from=lost_from))
+
+    def _take_memory(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
+        self.counts["power cuts that took memory"] += left_until < end_offset
+        self._taken.append((node, LostRange("power cut", EpochMap(epochs.entries), end_offset, 0, left_until)))
+
+    def lost_by(self, copy: Copy) -> set[str]:
+        """Whose power was cut while it held this in memory only."""
+        return {node for node, lost in self._taken if lost.explains(copy)}
 
     def expired(self, min_offset: int) -> None:
         """Retention has deleted what a log held below that offset."""

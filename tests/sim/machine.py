@@ -128,6 +128,13 @@ class Machine:
     def violation(self, text: str) -> NoReturn:
         raise Violation(text)
 
+    @property
+    def log(self) -> tuple[EpochMap, int]:
+        """Its epochs and where it ends, with what is in the page cache only; after a power cut what is on the platter."""
+        if self.process is not None:
+            return self.process.replica.epochs, self.process.store.end_offset
+        return (EpochMap(), 0) if self._left is None else self._left[:2]
+
     def holds(self, copy: Copy) -> bool:
         """Whether this machine's disk has the record, as the flush type wants it: on the platter, or in the page cache."""
         read = self.disk.on_platter if self.settings.durable_counts else self.disk.page_cache
@@ -240,7 +247,9 @@ class Machine:
         if self._process is not None:
             self._end(self._process, power_cut=True)
         if self._left is not None and not self.settings.durable_counts:
-            self.history.power_cut(self.name, *self._left)
+            epochs, _, durable_offset = left = self._left
+            self.history.power_cut(self.name, *left)
+            self._left = (epochs, durable_offset, durable_offset)
         self.disk = SimDisk.of(self.disk.after_power_cut(self.loop.random.getrandbits(32)), self.disk)
 
     def replace_disk(self) -> None:

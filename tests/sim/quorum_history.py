@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from brokerd.replica.epoch_map import EpochMap
-from tests.sim.history import Attempt, Copy, History, LostRange, Seen, Violation
+from tests.sim.history import Attempt, Copy, History, Seen, Violation
 
 
 class Record(NamedTuple):
@@ -66,7 +66,6 @@ class QuorumHistory(ElectingHistory):
         self._committed_ends: dict[int, int] = {}  # epoch -> up to where its leader has committed
         self.shown: dict[tuple[int, int], int] = {}  # (queue, offset) -> message
         self.least_majority: Callable[[], int] = lambda: 0
-        self._lost_by: list[tuple[str, LostRange]] = []
         self.given_up_from: int | None = None  # the lowest place from which on a leader lacked what may be lost
 
     def elected(self, node: str, epoch: int, records: Iterable[Record], end_offset: int) -> None:
@@ -76,7 +75,7 @@ class QuorumHistory(ElectingHistory):
         """
         self.counts["elections"] += 1
         records = list(records)
-        if self._lost_by:
+        if self._taken:
             self._give_up(records)
         committed_end = max((end for older, end in self._committed_ends.items() if older < epoch), default=0)
         if end_offset < committed_end:
@@ -115,16 +114,11 @@ class QuorumHistory(ElectingHistory):
     # --- power cuts with ASYNC_FLUSH
 
     def power_cut(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
-        self.counts["power cuts that took memory"] += 1
-        self._lost_by.append((node, LostRange("power cut", epochs, end_offset, 0, left_until)))
+        self._take_memory(node, epochs, end_offset, left_until)
 
     @property
     def has_losses(self) -> bool:
-        return bool(self._lost_by)
-
-    def lost_by(self, copy: Copy) -> set[str]:
-        """Whose power was cut while it held this in memory only."""
-        return {node for node, lost in self._lost_by if lost.explains(copy)}
+        return bool(self._taken)
 
     def may_be_lost(self, copy: Copy) -> bool:
         losers = self.lost_by(copy)

@@ -334,6 +334,7 @@ STEP_BUGS = (
     PlantedBug("votes of those that may lack records count in full", "dledger", "async", _votes_of_the_forgetful_count),
     PlantedBug("a majority founds the group", "dledger", "sync", _majority_founds),
     PlantedBug("no replica doubts its own disk", "dledger", "async", _own_disk_is_not_doubted),
+    PlantedBug("no replica doubts its own disk", "sync", "async", _own_disk_is_not_doubted),
     PlantedBug("a new disk is adopted in one step", "dledger", "sync", _disk_is_adopted_in_one_step),
     # Seeds of mode single have not found it: there only the moment until the flush is dangerous, and no replica is asked.
     PlantedBug("a topic is answered at once", "dledger", "sync", _topic_answered_at_once),

@@ -178,6 +178,7 @@ class World:
         ]
         observe_network(self.network, self.history, self.machines, lambda: self.faults)
         self.history.holders = lambda copy: [machine.name for machine in self.machines if machine.holds(copy)]
+        self.history.logs = lambda: {machine.name: machine.log for machine in self.machines}
         names = [machine.name for machine in self.machines]
         self.control_plane = ControlPlane(
             self.loop,

@@ -1,0 +1,50 @@
+"""What a power cut may cost, as the observer judges it."""
+
+from __future__ import annotations
+
+from brokerd.replica.epoch_map import EpochMap
+from tests.sim.history import Copy, History
+
+EPOCHS = EpochMap([(1, 0)])
+LAST = Copy("r0", 1, 900, 1000, 9)
+SYNCED = Copy("r0", 1, 400, 500, 4)
+
+
+def observed(**logs_end_at: int) -> History:
+    history = History(mode="sync", in_sync_replicas=2)
+    history.logs = lambda: {name: (EPOCHS, end) for name, end in logs_end_at.items()}
+    return history
+
+
+def test_nothing_is_lost_by_a_power_cut_while_another_replica_in_sync_keeps_its_memory() -> None:
+    history = observed(r0=500, r1=1000)
+    history.keeps(1, frozenset({"r0", "r1"}))
+    history.power_cut("r0", EPOCHS, 1000, 500)
+    assert not history.may_be_lost(LAST)
+    assert history.lost_by(LAST) == {"r0"}
+
+
+def test_what_all_replicas_in_sync_had_in_memory_only_may_be_lost_when_the_last_of_them_loses_power() -> None:
+    history = observed(r0=500, r1=1000, r2=1000)
+    history.keeps(1, frozenset({"r0", "r1"}))
+    history.power_cut("r0", EPOCHS, 1000, 500)
+    history.power_cut("r1", EPOCHS, 1000, 600)
+    assert history.may_be_lost(LAST)
+    assert not history.may_be_lost(SYNCED)
+
+
+def test_nothing_is_lost_by_the_power_cut_of_a_follower_where_the_leader_is_enough() -> None:
+    history = observed(r0=1000, r1=500)
+    history.keeps(1, frozenset({"r0"}))
+    history.power_cut("r1", EPOCHS, 1000, 500)
+    assert not history.may_be_lost(LAST)
+    history.power_cut("r0", EPOCHS, 1000, 500)
+    assert history.may_be_lost(LAST)
+
+
+def test_a_leader_of_the_past_does_not_say_who_has_to_keep_what() -> None:
+    history = observed(r0=500, r1=1000)
+    history.keeps(2, frozenset({"r1"}))
+    history.keeps(1, frozenset({"r0"}))
+    history.power_cut("r0", EPOCHS, 1000, 500)
+    assert not history.may_be_lost(LAST)

@@ -57,6 +57,10 @@ class MessageReader:
         self._blocks = BlockCache(commit_log, config.read_cache_blocks_max)
         self._tags_code = DispatchTagsCode(config.delay_levels_ms)
 
+    def log_was_written_over(self) -> None:
+        """Some of its bytes are others now; in any thread."""
+        self._blocks.outdated = True
+
     # -- bounds
 
     @property
@@ -127,6 +131,8 @@ class MessageReader:
         in_blocks = last - first <= len(entries) * _BYTES_APART_MAX
         trusted_from = self.trusted_from_now
         cache = self._blocks
+        if cache.outdated:
+            cache.clear()
         blocks = cache.blocks
         unpack = _CHECKED.unpack_from
         chunks: list[bytes] = []

@@ -652,7 +652,10 @@ class MessageStore:
         Blocks, beside appends, reads and flushes. Raises ValueError when it is not proven that they are this log's, and OSError.
         """
         repair = LogRepair(self._config, self._disk, self._reader.record_crc_from)
-        repair.write(begin_offset, data, self._log.end_offset, needs_proof=True)
+        try:
+            repair.write(begin_offset, data, self._log.end_offset, needs_proof=True)
+        finally:
+            self._reader.log_was_written_over()
 
     def repair(self, data: bytes, *, needs_proof: bool) -> RecoveryReport:
         """Write another replica's records from `damaged_from` on over the damage; what is whole after it stays.

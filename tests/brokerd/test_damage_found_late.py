@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from brokerd.replica.quorum_state import State
-from brokerd.store import LogDamagedError, RecordDamagedError, StoreDamagedError, StoreState
+from brokerd.store import LogDamagedError, MessageStore, RecordDamagedError, StoreDamagedError, StoreState
 from tests.brokerd.quorum_group import Node, QuorumGroup
 from tests.sim.memory_disk import Died, MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, bodies, fill, message, new_store, open_store, read_queue
@@ -143,6 +143,11 @@ def test_what_is_no_damage_of_the_log_is_not_located() -> None:
     results = fill(store, 30)
     assert all(store.locate_damage(result.physical_offset) is None for result in results)
     assert store.locate_damage(store.end_offset) is None
+
+
+def pulled(store: MessageStore) -> bytes:
+    """What a consumer is given, which is not looked at here."""
+    return b"".join(store.get_messages("orders", 0, 0, 32, 100_000).chunks)
 
 
 def pair() -> tuple[MemoryDisk, MemoryDisk, list[int]]:
@@ -304,6 +309,18 @@ def test_damage_is_written_over_while_the_store_goes_on() -> None:
     assert store.read_raw(0, 1 << 20, check=True) == other.read_raw(0, 1 << 20, check=True)
     assert store.state is StoreState.RUNNING
     assert store.append([message(b"and on")])
+
+
+def test_what_was_written_over_is_read_from_the_disk_again() -> None:
+    """A consumer that read it damaged, as no one checks what this process wrote lately, had left it in memory for all others."""
+    disk, other_disk = MemoryDisk(), MemoryDisk()
+    store, other = open_store(disk), open_store(other_disk)
+    spots = [result.physical_offset for result in fill(store, 12, queues=1)]
+    other.append_raw(store.read_raw(0, 1 << 20), 0)
+    damage(disk, spots[3] + 100)
+    assert pulled(store) != pulled(other)
+    store.write_over(spots[3], other.records_and_next(spots[3], 1))
+    assert pulled(store) == pulled(other)
 
 
 def test_damage_is_written_over_with_records_of_a_log_that_is_damaged_itself_further_on() -> None:

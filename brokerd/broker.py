@@ -379,8 +379,12 @@ class Broker:
 
     @property
     def delivers_messages(self) -> bool:
-        """Whether this replica delivers delayed messages: the leader does, unless its role is moving away."""
-        return not self.metering.closed and self.replica.refuses_sends(self.clock.monotonic()) is None
+        """Whether this replica delivers delayed messages: the leader does, once it sees all of its log, unless its role is moving.
+
+        Before its epoch is confirmed, what it has delivered may lie past the end of what readers see, as if it never was there.
+        """
+        replica, now_s = self.replica, self.clock.monotonic()
+        return not self.metering.closed and replica.refuses_sends(now_s) is None and replica.knows_group_end(now_s)
 
     def saw_epoch(self, epoch: int, leader_address: str | None) -> None:
         """A peer named an epoch: a higher one ends this replica's leadership before anything more is acknowledged."""

@@ -17,6 +17,24 @@ def pair(make_broker: MakeBroker, **keys: str) -> tuple[BrokerUnderTest, BrokerU
     return leader, follower
 
 
+def in_sync_pair(make_broker: MakeBroker, **keys: str) -> tuple[BrokerUnderTest, BrokerUnderTest]:
+    """A pair in which a message counts once both replicas hold it, on disk unless `keys` say otherwise."""
+    keys = {"inSyncReplicas": "2", "flushDiskType": "SYNC_FLUSH", **keys}
+    leader = make_broker(brokerRole="SYNC_MASTER", **keys)
+    follower = make_broker(brokerRole="SLAVE", brokerId="1", totalReplicas="2", **keys)
+    settle(leader, follower)
+    return leader, follower
+
+
+def settle(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
+    """Flush and pull until all that the leader has is confirmed, and the follower knows that."""
+    for _ in range(3):
+        leader.store.flush()
+        leader.broker.held_changed()
+        replicate(leader, follower)
+        follower.store.flush()
+
+
 def replicate(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
     """Pull until the follower holds all, truncating what the leader never had."""
     leading, following = leader.broker.replica, follower.broker.replica
@@ -61,3 +79,19 @@ def promote(broker: BrokerUnderTest, other: BrokerUnderTest) -> None:
     epoch = max(replica.epoch, other.broker.replica.epoch) + 1
     replica.promote(replica.epoch, epoch, broker.clock.monotonic(), broker.clock.time_ms())
     broker.broker.role_changed()
+
+
+def reclaim(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
+    """A leader that was restarted leads again, as its follower agrees; that one has not pulled since."""
+    replica, clock = leader.broker.replica, leader.clock
+    epoch = replica.begin_reclaim()
+    follower.broker.replica.grant_reclaim(
+        replica_id=0,
+        epoch=epoch,
+        last_epoch=replica.epochs.last_epoch,
+        end_offset=leader.store.end_offset,
+        address=ADDRESSES[0],
+    )
+    replica.end_reclaim()
+    replica.reclaimed(epoch, clock.monotonic(), clock.time_ms())
+    leader.broker.role_changed()

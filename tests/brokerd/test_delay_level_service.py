@@ -14,6 +14,7 @@ from mqwire.bodies import DelayOffsetSerializeWrapper
 from mqwire.codes import RequestCode
 from mqwire.message import tags_code
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
+from tests.brokerd.replicated_broker import in_sync_pair, reclaim, settle
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -33,6 +34,12 @@ def send(
 def deliver(broker: BrokerUnderTest) -> None:
     while broker.broker.schedule.deliver_due():
         pass
+
+
+def look(broker: BrokerUnderTest) -> None:
+    """What the broker does each tenth of a second."""
+    if broker.broker.delivers_messages:
+        deliver(broker)
 
 
 def bodies(broker: BrokerUnderTest, topic: str = "orders", queue_id: int = 2) -> list[bytes]:
@@ -330,6 +337,41 @@ def test_a_delivery_in_front_of_what_was_truncated_does_not_come_again(
     broker.broker.schedule.log_was_truncated()
     deliver(broker)
     assert bodies(broker) == [b"later"]
+
+
+# --- a group ---
+
+
+def test_a_leader_that_was_killed_delivers_again_nothing_that_its_file_calls_delivered(
+    make_broker: MakeBroker, clock: ManualClock
+) -> None:
+    """It shows readers what was confirmed when it began to lead, until its followers have pulled again: no message at all here."""
+    leader, follower = in_sync_pair(make_broker)
+    expected = [b"%d" % number for number in range(20)]
+    for body in expected:
+        send(leader, body, 1)
+    settle(leader, follower)
+    clock.advance(1)
+    look(leader)
+    settle(leader, follower)
+    leader.broker.schedule.persist()
+    leader.crash()
+    reclaim(leader, follower)
+    assert leader.broker.refuses_appends() is None
+    look(leader)  # the follower has not pulled yet
+    settle(leader, follower)
+    look(leader)
+    settle(leader, follower)
+    assert bodies(leader) == expected
+
+
+def test_a_leader_delivers_nothing_before_its_epoch_is_confirmed(make_broker: MakeBroker) -> None:
+    broker = make_broker(flushDiskType="SYNC_FLUSH")
+    broker.crash()  # leads again in an epoch whose first record is not durable yet
+    assert not broker.broker.delivers_messages
+    broker.store.flush()
+    broker.broker.held_changed()
+    assert broker.broker.delivers_messages
 
 
 def test_progress_is_answered_for_slaves(broker: BrokerUnderTest, clock: ManualClock) -> None:

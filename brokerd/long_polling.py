@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MAX_HELD_PULLS: Final = 100_000
 # Nor do they keep more than this of what their clients wrote into them.
 MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+# So many deadlines of pulls that were answered since are left where they are, beside as many as there are held pulls.
+_OLD_DEADLINES: Final = 100
 
 
 @dataclass(slots=True)
@@ -29,7 +31,6 @@ class HeldPull:
     accept: Callable[[int], bool] | None
     offset: int
     deadline_s: float
-    answered: bool = False
     credential: str = ""
     size_bytes: int = 0
 
@@ -40,24 +41,25 @@ class PullRequestHoldService:
     What a closed connection waited for is dropped when its queue or its time comes up.
     """
 
-    __slots__ = ("_by_deadline", "_by_queue", "_count", "_order", "_size_bytes", "by_credential", "by_topic")
+    __slots__ = ("_by_deadline", "_by_queue", "_held", "_numbers", "_size_bytes", "by_credential", "by_topic")
 
     def __init__(self) -> None:
-        self._by_queue: dict[tuple[str, int], list[HeldPull]] = {}
-        self._by_deadline: list[tuple[float, int, HeldPull]] = []
-        self._order = itertools.count()
-        self._count = 0
+        self._numbers = itertools.count()
+        self._held: dict[int, HeldPull] = {}
+        self._by_queue: dict[tuple[str, int], list[int]] = {}
+        # A heap of (deadline, number), also of pulls that are held no longer: of those it keeps no more than that.
+        self._by_deadline: list[tuple[float, int]] = []
         self._size_bytes = 0
         # How many pulls each has here.
         self.by_credential: dict[str, int] = {}
         self.by_topic: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._held)
 
     @property
     def full(self) -> bool:
-        return self._count >= MAX_HELD_PULLS or self._size_bytes >= MAX_HELD_BYTES
+        return len(self._held) >= MAX_HELD_PULLS or self._size_bytes >= MAX_HELD_BYTES
 
     def queues(self) -> list[tuple[str, int]]:
         """The queues that clients wait for."""
@@ -65,9 +67,14 @@ class PullRequestHoldService:
 
     def hold(self, pull: HeldPull) -> None:
         """Keep `pull` until its queue gets a message or its deadline passes."""
-        self._by_queue.setdefault((pull.header.topic, pull.header.queue_id), []).append(pull)
-        heapq.heappush(self._by_deadline, (pull.deadline_s, next(self._order), pull))
-        self._count += 1
+        number = next(self._numbers)
+        self._held[number] = pull
+        self._by_queue.setdefault(_queue_of(pull), []).append(number)
+        if len(self._by_deadline) > 2 * len(self._held) + _OLD_DEADLINES:
+            self._by_deadline = [(held.deadline_s, known) for known, held in self._held.items()]
+            heapq.heapify(self._by_deadline)
+        else:
+            heapq.heappush(self._by_deadline, (pull.deadline_s, number))
         self._size_bytes += pull.size_bytes
         self.by_credential[pull.credential] = self.by_credential.get(pull.credential, 0) + 1
         topic = pull.header.topic
@@ -79,48 +86,40 @@ class PullRequestHoldService:
             return []
         taken: list[HeldPull] = []
         for queue in queues:
-            held = self._by_queue.pop(queue, None)
-            if held:
-                for pull in held:
-                    self._uncount(pull)
-                    if not pull.answered and not pull.peer.closed:
-                        taken.append(pull)
-                    pull.answered = True
+            for number in self._by_queue.pop(queue, ()):
+                pull = self._let_go(number)
+                if not pull.peer.closed:
+                    taken.append(pull)
         return taken
 
     def expired(self, now_s: float) -> list[HeldPull]:
         """The pulls whose time is over; they are held no longer."""
         due: list[HeldPull] = []
         heap = self._by_deadline
-        while heap and (heap[0][2].answered or heap[0][0] <= now_s):
-            pull = heapq.heappop(heap)[2]
-            if pull.answered:
+        while heap and (heap[0][1] not in self._held or heap[0][0] <= now_s):
+            number = heapq.heappop(heap)[1]
+            if number not in self._held:
                 continue
-            pull.answered = True
-            self._forget(pull)
+            pull = self._remove(number)
             if not pull.peer.closed:
                 due.append(pull)
         return due
 
     def of_peers(self, peers: Container[Peer]) -> list[HeldPull]:
         """The pulls that came over one of these connections; they are held no longer."""
-        found = [pull for _, _, pull in self._by_deadline if not pull.answered and pull.peer in peers]
-        for pull in found:
-            pull.answered = True
-            self._forget(pull)
-        return found
+        return [self._remove(number) for number, pull in list(self._held.items()) if pull.peer in peers]
 
-    def _forget(self, pull: HeldPull) -> None:
-        queue = (pull.header.topic, pull.header.queue_id)
-        held = self._by_queue.get(queue)
-        if held is not None and pull in held:
-            held.remove(pull)
-            self._uncount(pull)
-            if not held:
-                del self._by_queue[queue]
+    def _remove(self, number: int) -> HeldPull:
+        pull = self._let_go(number)
+        queue = _queue_of(pull)
+        numbers = self._by_queue[queue]
+        numbers.remove(number)
+        if not numbers:
+            del self._by_queue[queue]
+        return pull
 
-    def _uncount(self, pull: HeldPull) -> None:
-        self._count -= 1
+    def _let_go(self, number: int) -> HeldPull:
+        pull = self._held.pop(number)
         self._size_bytes -= pull.size_bytes
         for counts, name in ((self.by_credential, pull.credential), (self.by_topic, pull.header.topic)):
             left = counts[name] - 1
@@ -128,3 +127,8 @@ class PullRequestHoldService:
                 counts[name] = left
             else:
                 del counts[name]
+        return pull
+
+
+def _queue_of(pull: HeldPull) -> tuple[str, int]:
+    return pull.header.topic, pull.header.queue_id

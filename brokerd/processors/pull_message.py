@@ -176,7 +176,6 @@ class PullMessageProcessor:
         for pull in broker.held_pulls.take([(topic, queue_id) for queue_id in queue_ids]):
             target = broker.consumer_offsets.pending_reset(topic, group, pull.header.queue_id)
             if pull.header.consumer_group != group or target is None:
-                pull.answered = False
                 broker.held_pulls.hold(pull)
                 continue
             self._reset_sent_s[topic, group, pull.header.queue_id, target] = now_s
@@ -202,7 +201,6 @@ class PullMessageProcessor:
                 # Nothing for this group's tags yet: look on from there when more comes.
                 if not unsure:
                     pull.offset = max(pull.offset, result.next_begin_offset)
-                pull.answered = False
                 self._broker.held_pulls.hold(pull)
                 continue
             self._answer(pull.peer, pull.request, pull.header, result)
@@ -374,9 +372,7 @@ class PullMessageProcessor:
             suspend_s = min(broker.config.short_polling_time_ms / 1000, max_suspend_s)
         deadline_s = broker.clock.monotonic() + suspend_s
         broker.held_pulls.hold(
-            HeldPull(
-                peer, request, header, accept, header.queue_offset, deadline_s, False, credential, _size_of(request)
-            )
+            HeldPull(peer, request, header, accept, header.queue_offset, deadline_s, credential, _size_of(request))
         )
 
     def _answer(

@@ -1,5 +1,7 @@
 """Held pulls come back when their queue gets a message or their time is over, once."""
 
+import weakref
+
 import msgspec
 
 from brokerd.long_polling import HeldPull, PullRequestHoldService
@@ -87,7 +89,6 @@ def test_a_pull_that_is_held_again_can_be_woken_again() -> None:
     held = pull("t", 1, 10)
     service.hold(held)
     service.take([("t", 1)])
-    held.answered = False
     service.hold(held)
     assert service.take([("t", 1)]) == [held]
 
@@ -97,10 +98,32 @@ def test_a_pull_that_is_held_again_expires_once() -> None:
     held = pull("t", 1, 10)
     service.hold(held)
     service.take([("t", 1)])
-    held.answered = False
     service.hold(held)
     assert service.expired(10) == [held]
     assert service.expired(11) == []
+
+
+def test_an_answered_pull_is_let_go_of_while_one_in_an_idle_queue_waits_on() -> None:
+    """All that its request carried stayed in memory until the time of the idle one was over."""
+    service = PullRequestHoldService()
+    service.hold(pull("t", 1, 10))
+    peer = SomePeer()
+    left = weakref.ref(peer)
+    service.hold(pull("t", 2, 11, peer))
+    service.take([("t", 2)])
+    del peer
+    assert left() is None
+
+
+def test_a_pull_that_each_message_wakes_in_vain_has_few_deadlines() -> None:
+    """No message has the tag that it asks for."""
+    service = PullRequestHoldService()
+    service.hold(pull("t", 1, 10))
+    for _ in range(10_000):
+        (held,) = service.take([("t", 1)])
+        service.hold(held)
+    assert len(service._by_deadline) < 200
+    assert service.expired(10) == [held]
 
 
 def test_a_pull_of_a_queue_that_never_held_a_message_waits_for_the_first() -> None:

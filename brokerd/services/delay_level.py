@@ -320,11 +320,13 @@ class ScheduleMessageService:
         """A slave takes over how far its master has delivered; it delivers from there when it leads. Never lowers.
 
         But once after a truncation (`log_was_truncated`): what this replica delivered beyond its master's log is not delivered.
+        The log has the delivered records by now, perhaps not durably yet.
         """
         again, self._take_again = self._take_again, False
+        end_offset_bytes = self._broker.store.end_offset
         for level, offset in offsets.items():
             if again or offset > self._offsets.get(level, 0):
-                self._advance(level, offset, 0)
+                self._advance(level, offset, end_offset_bytes)
                 self._next_due_ms.pop(level, None)
 
     def log_was_truncated(self) -> None:

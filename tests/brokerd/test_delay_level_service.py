@@ -14,7 +14,7 @@ from mqwire.bodies import DelayOffsetSerializeWrapper
 from mqwire.codes import RequestCode
 from mqwire.message import tags_code
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
-from tests.brokerd.replicated_broker import in_sync_pair, reclaim, settle
+from tests.brokerd.replicated_broker import in_sync_pair, reclaim, replicate, settle
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -372,6 +372,25 @@ def test_a_leader_delivers_nothing_before_its_epoch_is_confirmed(make_broker: Ma
     broker.store.flush()
     broker.broker.held_changed()
     assert broker.broker.delivers_messages
+
+
+def test_a_slave_writes_its_masters_progress_down_once_the_delivered_messages_are_durable_here(
+    make_broker: MakeBroker, clock: ManualClock
+) -> None:
+    """Promoted after a power cut it would pass over messages that its log has only where they waited."""
+    leader, follower = in_sync_pair(make_broker, flushDiskType="ASYNC_FLUSH")
+    send(leader, b"later", 1)
+    settle(leader, follower)
+    clock.advance(1)
+    look(leader)
+    leader.store.flush()
+    replicate(leader, follower)
+    schedule = follower.broker.schedule
+    schedule.raise_offsets(leader.broker.schedule.to_wrapper().offset_table)
+    assert schedule.offsets == {1: 1}
+    assert schedule.to_wrapper().offset_table == {}
+    follower.store.flush()
+    assert schedule.to_wrapper().offset_table == {1: 1}
 
 
 def test_progress_is_answered_for_slaves(broker: BrokerUnderTest, clock: ManualClock) -> None:

@@ -705,10 +705,12 @@ class MessageStore:
             raise ValueError(
                 f"{begin_offset} is no file's first byte: mappedFileSizeCommitLog must be the same on all replicas"
             )
-        self.flush_consume_queues()
-        # Without a checkpoint recovery reads whatever log it finds from its first record, and calls nothing damage.
-        self._disk.unlink(self._config.path("checkpoint"))
-        self._disk.sync_directory(self._config.root_dir)
+        if self._damaged_from is None:  # else nothing is written any more
+            self.flush_consume_queues()
+        # Without a checkpoint recovery reads whatever log it finds from its first record, and misses nothing at its end.
+        if self._disk.exists(self._config.path("checkpoint")):
+            self._disk.unlink(self._config.path("checkpoint"))
+            self._disk.sync_directory(self._config.root_dir)
         # The queues first, durably: files of the old ones that a power cut brought back beside the new log would be in the way
         # of what the leader sends, and it would not say again where its empty ones go on.
         self._queues.start_over(begin_offset, queues)

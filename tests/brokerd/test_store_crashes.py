@@ -497,29 +497,35 @@ STARTS_OVER_AT = 2 * FILE_BYTES
 EMPTIED = ("emptied", 0, 40)  # a queue of the leader's that retention has emptied, and where it goes on
 
 
-def before_starting_over() -> tuple[MemoryDisk, MessageStore]:
+def before_starting_over(*, damaged: bool) -> tuple[MemoryDisk, MessageStore]:
     """A follower's log that ends in front of what its leader still has; a topic of it was deleted, and came again."""
     disk = MemoryDisk()
     store = open_store(disk)
     store.append([message(b"emptied", topic="emptied")])
     store.delete_topic("emptied")
-    fill(store, 8, queues=1)
+    results = fill(store, 8, queues=1)
     store.flush()
     store.flush_consume_queues()
+    if damaged:
+        disk.flip_bit(f"{COMMIT_LOG}/{0:020d}", results[3].physical_offset + 100)
+        store.declare_damaged(results[3].physical_offset)
     return disk, store
 
 
-def test_a_log_that_has_started_over_takes_its_leaders_queues_whenever_the_process_or_the_power_ends() -> None:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_log_that_has_started_over_takes_its_leaders_queues_whenever_the_process_or_the_power_ends(
+    damaged: bool,
+) -> None:
     """A queue's old files came back: what the leader sent did not follow its entries, and the replica was stuck for ever."""
     leader = open_store(MemoryDisk())
     fill(leader, 60, queues=1)
     records = leader.read_raw(STARTS_OVER_AT, 1 << 20)
-    disk, store = before_starting_over()
+    disk, store = before_starting_over(damaged=damaged)
     calls = disk.calls
     store.start_over(STARTS_OVER_AT, [EMPTIED])
     for die_at in range(calls, disk.calls + 1):
         for loss in ("kill", "some unsynced", "all unsynced"):
-            disk, store = before_starting_over()
+            disk, store = before_starting_over(damaged=damaged)
             disk.die_at = die_at
             with contextlib.suppress(Died):
                 store.start_over(STARTS_OVER_AT, [EMPTIED])
@@ -527,7 +533,8 @@ def test_a_log_that_has_started_over_takes_its_leaders_queues_whenever_the_proce
                 disk = disk.after_kill()
             else:
                 disk = disk.after_power_cut(die_at) if loss == "some unsynced" else disk.after_losing_all_unsynced()
-            store = open_store(disk)
+            store = new_store(disk)
+            assert bool(store.open().damage) <= damaged
             if store.end_offset < STARTS_OVER_AT:
                 store.start_over(STARTS_OVER_AT, [EMPTIED])
             store.append_raw(records, STARTS_OVER_AT)

@@ -17,6 +17,7 @@ from brokerd.processors.handler import (
     changing_tables,
     consumable_topic,
     existing_group,
+    knowing_offsets,
     not_written,
 )
 from brokerd.replies import Refusal, Reply
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     from brokerd.config import BrokerConfig
     from brokerd.consumer_offset import ConsumerOffsetManager
-    from brokerd.processors.context import MetadataLog
+    from brokerd.processors.context import Clock, Follower, MetadataLog
+    from brokerd.replica.replica import Replica
     from brokerd.store import MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
@@ -49,6 +51,13 @@ class _Broker(Protocol):
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
+    replica: Replica
+
+    @property
+    def follower(self) -> Follower: ...
+
+    @property
+    def clock(self) -> Clock: ...
 
     @property
     def metadata_log(self) -> MetadataLog: ...
@@ -60,6 +69,7 @@ class _Broker(Protocol):
 def reset_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """To an offset (one queue), or to a time (one queue or all). Answers the new offset of each queue."""
     changing_tables(broker.metadata_log)
+    knowing_offsets(broker.replica, broker.follower, broker.clock)
     header = request.header(ResetOffsetRequestHeader)
     topic, group = header.topic, header.group
     config = consumable_topic(broker.topic_configs, topic)

@@ -11,12 +11,13 @@ from mqwire.headers_offset import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.quorum_group import TIMES, QuorumGroup
-from tests.brokerd.replicated_broker import pair, promote, replicate
+from tests.brokerd.replicated_broker import in_sync_pair, pair, promote, reclaim, replicate, settle
 
 SUSPEND_MS = 15_000
 
@@ -166,6 +167,30 @@ QUESTIONS = [
         QueryConsumerOffsetRequestHeader(consumer_group="g", topic="orders", queue_id=0),
     ),
 ]
+
+
+TO_THE_END = ResetOffsetRequestHeader(topic="orders", group="g", queue_id=-1, offset=-1, timestamp=-1, is_force=True)
+
+
+def test_a_leader_that_has_not_confirmed_its_epoch_resets_no_one_to_an_end_that_it_does_not_know(
+    make_broker: MakeBroker,
+) -> None:
+    """To the end of what readers see it was until then: to the first message, for one that was killed."""
+    leader, follower = in_sync_pair(make_broker)
+    filled(leader)
+    settle(leader, follower)
+    leader.crash()
+    reclaim(leader, follower)
+    reply = leader.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, TO_THE_END)
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "does not know where the queues end" in (reply.remark or "")
+    settle(leader, follower)
+    peer = RecordingPeer()
+    answers = leader.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, TO_THE_END, peer=peer)
+    settle(leader, follower)
+    (reply,) = answers + peer.take()
+    assert reply.code == ResponseCode.SUCCESS
+    assert committed(leader) == 10
 
 
 @pytest.mark.parametrize(("code", "header"), QUESTIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from brokerd.processors.context import Handler, Peer
-from brokerd.processors.handler import answers_refusals, existing_topic
+from brokerd.processors.handler import answers_refusals, existing_topic, seeing_all
 from brokerd.replies import Reply
 from mqwire.bodies import (
     ConsumerConnection,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.processors.context import Clock
     from brokerd.producer_manager import ProducerManager
+    from brokerd.replica.replica import Replica
     from brokerd.store import MessageStore
     from brokerd.topic_config import TopicConfigManager
 
@@ -52,6 +53,7 @@ class _Broker(Protocol):
     consumers: ConsumerManager
     producers: ProducerManager
     advertised_address: str
+    replica: Replica
 
     @property
     def clock(self) -> Clock: ...
@@ -107,12 +109,14 @@ def get_all_producer_info(broker: _Broker, peer: Peer, request: RemotingCommand)
     return request.reply(body=ProducerTableInfo(data=table).to_json())
 
 
+@answers_refusals
 def get_consume_stats(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Per queue of the topics that the group consumes: the queue's end, where the group goes on, and when its last one was stored.
 
     What retention has deleted can't be consumed any more, and is no lag.
     """
     header = request.header(GetConsumeStatsRequestHeader)
+    seeing_all(broker.replica)
     group = header.consumer_group
     table: dict[MessageQueue, OffsetWrapper] = {}
     for topic in _topics_of(broker, header):
@@ -174,6 +178,7 @@ def query_subscription_by_consumer(broker: _Broker, peer: Peer, request: Remotin
 def query_consume_time_span(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Per queue: the times that its messages cover, and where the group stands among them. Unknown times are -1."""
     header = request.header(QueryConsumeTimeSpanRequestHeader)
+    seeing_all(broker.replica)
     topic = header.topic
     config = existing_topic(broker.topic_configs, topic)
     store = broker.store

@@ -43,16 +43,29 @@ def knowing_offsets(replica: Replica, follower: Follower, clock: Clock) -> None:
     """
     if replica.leads:
         if not replica.knows_group_end(clock.monotonic()):
-            raise Refusal(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "this replica leads, but does not know where the queues end: its epoch has just begun, or no majority of"
-                " the replicas has pulled from it lately; ask again in a moment",
-            )
+            raise _not_known_yet(", or no majority of the replicas has pulled from it lately")
     elif follower.hears_leader:
         raise Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"this replica is a slave and may lag behind: ask the master, {replica.leader_address}",
         )
+
+
+def seeing_all(replica: Replica) -> None:
+    """Raises Refusal where this replica leads and does not see all of its log yet: a queue would seem to end too early.
+
+    Any other says what it sees, for people; one that is cut off from its group, too.
+    """
+    if replica.leads and not replica.has_confirmed_epoch:
+        raise _not_known_yet()
+
+
+def _not_known_yet(or_else: str = "") -> Refusal:
+    return Refusal(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        f"this replica leads, but does not know where the queues end: its epoch has just begun{or_else}; ask again in a"
+        " moment",
+    )
 
 
 def changing_tables(metadata_log: MetadataLog) -> None:

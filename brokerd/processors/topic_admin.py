@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from brokerd.processors.context import Handler, Peer
-from brokerd.processors.handler import answers_refusals, changing_tables, existing_topic, not_written
+from brokerd.processors.handler import answers_refusals, changing_tables, existing_topic, not_written, seeing_all
 from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
 from brokerd.topic_config import invalid_topic_config, merge_attributes
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from brokerd.config import BrokerConfig
     from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.processors.context import MetadataLog
+    from brokerd.replica.replica import Replica
     from brokerd.store import MessageStore
     from brokerd.topic_config import TopicConfigManager
 
@@ -57,6 +58,7 @@ class _Broker(Protocol):
     store: MessageStore
     topic_configs: TopicConfigManager
     consumer_offsets: ConsumerOffsetManager
+    replica: Replica
 
     @property
     def metadata_log(self) -> MetadataLog: ...
@@ -204,6 +206,7 @@ def get_system_topic_list(broker: _Broker, peer: Peer, request: RemotingCommand)
 def get_topic_stats_info(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Per queue: first and next offset, and when the last message was stored (0: never, or it is gone)."""
     topic = request.header(GetTopicStatsInfoRequestHeader).topic
+    seeing_all(broker.replica)
     config = existing_topic(broker.topic_configs, topic)
     store = broker.store
     table = {}

@@ -7,14 +7,17 @@ import pytest
 from brokerd.replica.replica import Replica
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.headers_group import GetConsumeStatsRequestHeader
 from mqwire.headers_offset import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from mqwire.headers_topic import GetTopicStatsInfoRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.quorum_group import TIMES, QuorumGroup
 from tests.brokerd.replicated_broker import in_sync_pair, pair, promote, reclaim, replicate, settle
@@ -167,6 +170,36 @@ QUESTIONS = [
         QueryConsumerOffsetRequestHeader(consumer_group="g", topic="orders", queue_id=0),
     ),
 ]
+
+
+STATISTICS = [
+    (RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader(topic="orders")),
+    (RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader(consumer_group="g", topic="orders")),
+    (RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader(topic="orders", group="g")),
+]
+
+
+@pytest.mark.parametrize(("code", "header"), STATISTICS)
+def test_statistics_show_no_queue_that_ends_where_readers_were_when_its_leader_began(
+    make_broker: MakeBroker, code: RequestCode, header: GetTopicStatsInfoRequestHeader
+) -> None:
+    """A lag of nothing, and where a tool would then reset the group to."""
+    broker = filled(make_broker(flushDiskType="SYNC_FLUSH"))
+    broker.crash()
+    reply = broker.ask(code, header)
+    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "its epoch has just begun; ask again" in (reply.remark or "")
+    broker.store.flush()
+    broker.broker.held_changed()
+    assert broker.ask(code, header).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(("code", "header"), STATISTICS)
+def test_a_slave_shows_statistics_of_what_it_has(
+    broker: BrokerUnderTest, code: RequestCode, header: GetTopicStatsInfoRequestHeader
+) -> None:
+    make_follower(filled(broker))
+    assert broker.ask(code, header).code == ResponseCode.SUCCESS
 
 
 TO_THE_END = ResetOffsetRequestHeader(topic="orders", group="g", queue_id=-1, offset=-1, timestamp=-1, is_force=True)

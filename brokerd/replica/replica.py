@@ -360,7 +360,8 @@ class Replica:
         """Stop leading: someone leads, or is about to lead, in `epoch`. Harmless to repeat; an old epoch is refused.
 
         Without `leader_address` a higher epoch is a promise to the one that asks for it: this replica takes nothing older, and
-        follows no one until it hears of a leader of that epoch or a newer one.
+        follows no one until it hears of a leader of that epoch or a newer one. So an epoch that it follows a leader in is none
+        that it can promise: it may be a restarted leader's, to which it agreed.
         """
         if self.elections is not None and not self.leads and (epoch, leader_address is not None) > (self.epoch, False):
             self.elections.saw_epoch(epoch, leader_address)  # of a group whose leader is assigned again
@@ -368,11 +369,13 @@ class Replica:
         self._refuse_assignment()
         if epoch < self.epoch:
             raise RoleRefused(f"epoch {epoch} is below {self.epoch}, which this replica has seen")
+        known = self._state.leader_address if epoch == self.epoch else None
+        if leader_address is None and known is not None:
+            raise RoleRefused(f"epoch {epoch} has its leader, {known}: ask for a higher one")
         self.stop_leading()
         if leader_address == self._settings.address:
             leader_address = None
         if epoch > self.epoch or self._state.role is Role.LEADER or leader_address is not None:
-            known = self._state.leader_address if epoch == self.epoch else None
             self._save(epoch=epoch, role=Role.FOLLOWER, leader_address=leader_address or known)
 
     def saw_epoch(self, epoch: int, leader_address: str | None = None) -> bool:
@@ -396,7 +399,7 @@ class Replica:
             self.step_down(epoch, leader_address)
         else:
             self.stop_leading()
-            self._save(epoch=epoch)
+            self._save(epoch=epoch, leader_address=None)  # of the epoch before
         return led
 
     def stop_leading(self) -> None:

@@ -4,7 +4,8 @@ One place for the rule of replication.md, "Assigned leadership". The control pla
 (controlplane/failover/promotion/order.py, which the simulation executes, too) and `highwater admin promote` decide by it, in
 this order:
 
-1. `ballot_above`: two epochs above all that anyone has seen; a caller with a row reserves both in it by compare-and-set.
+1. `ballot_above`: two epochs above all that anyone has seen; a caller with a row reserves both in it by compare-and-set. One
+   without a row draws others (`ballot_drawn`).
 2. Every replica is asked to promise `Ballot.fence` (REPLICA_DEMOTE, naming no leader). A replica that promised takes nothing
    older and follows no one; the promise is durable before it is answered. `promises_in` says which answers are promises.
 3. A replica that may lead and did not answer is stopped, where someone can stop it.
@@ -21,6 +22,9 @@ from random import Random
 from highwater.sentences import Sentence, say, say_count
 from mqwire.bodies import ReplicaStatus
 
+# Epochs are numbered by four: the fence and the epoch of a ballot that is reserved, then those of one that is drawn. So no one's
+# fence is ever the epoch in which another's leader leads: who promised it would follow that leader, in spite of the promise.
+_EPOCHS = 4
 _DRAWN_FROM = 64
 
 
@@ -33,15 +37,17 @@ class Ballot:
 
 
 def ballot_above(seen: Iterable[int]) -> Ballot:
-    """Return the ballot of one who reserves it in a row. Its fence is even, so that it is never one that was drawn."""
+    """Return the ballot of one who reserves it in a row: of the first two epochs of four."""
     highest = max(seen, default=0)
-    fence = highest + 2 - highest % 2
+    fence = highest + _EPOCHS - highest % _EPOCHS
     return Ballot(fence, fence + 1)
 
 
 def ballot_drawn(seen: Iterable[int], random: Random) -> Ballot:
-    """Return the ballot of one who has no row to reserve it in: odd, and drawn, so that two at once hardly have the same."""
-    fence = ballot_above(seen).fence + 1 + 2 * random.randrange(_DRAWN_FROM)
+    """Return the ballot of one who has no row to reserve it in: of the last two epochs of four, and drawn, so that two at once
+    hardly have the same.
+    """
+    fence = ballot_above(seen).fence + 2 + _EPOCHS * random.randrange(_DRAWN_FROM)
     return Ballot(fence, fence + 1)
 
 

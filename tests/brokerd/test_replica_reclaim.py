@@ -76,6 +76,22 @@ def test_an_agreement_is_not_given_to_two_in_one_epoch() -> None:
         follower.replica.grant_reclaim(replica_id=2, address="r2", **log)
 
 
+def test_an_epoch_that_was_given_to_a_reclaim_is_not_promised() -> None:
+    """Who promised it followed the restarted leader in it all the same, in spite of the promise."""
+    leader, follower = restarted()
+    assert leader.reclaim_from(follower)
+    with pytest.raises(RoleRefused, match="has its leader"):
+        follower.replica.step_down(leader.replica.epoch, None)
+
+
+def test_who_hears_of_an_epoch_knows_no_leader_of_it_and_can_promise_it() -> None:
+    leader, follower = group()
+    follower.replica.saw_epoch(1, "r0")
+    follower.replica.saw_epoch(4)
+    assert follower.replica.leader_address is None
+    follower.replica.step_down(4, None)
+
+
 def test_who_agrees_to_a_leader_says_that_what_the_one_before_had_promised_to_show_no_one_is_over() -> None:
     """The control plane remembers the older lease, and took what the new leader showed alone for shown to no one."""
     leader, follower = restarted()

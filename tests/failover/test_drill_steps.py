@@ -76,7 +76,7 @@ def test_a_drill_stops_the_leader_promotes_and_writes_its_report(
     assert operation.state == OperationState.COMPLETED, operation.error
     assert (drill.verdict, drill.probes_sent, drill.probes_missing) == (DrillVerdict.PASSED, 100, 0)
     assert drill.rto_ms == 2050
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
     assert not Replica.objects.filter(group__cluster=cluster, fenced=True).exists()
 
 
@@ -111,7 +111,7 @@ def test_a_leader_that_is_cut_off_is_not_suspended_but_ended_by_the_fence(
     calls = [call.split()[0] for call in crashing.calls if call.endswith("broker-a-0")]
     assert "pause" not in calls
     assert calls.index("kill") < calls.index("start")
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
     assert drill.fault_ended_at is not None
 
 

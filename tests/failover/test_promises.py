@@ -73,9 +73,9 @@ def test_everyone_promises_the_fence_before_anyone_is_promoted_from_it(
         seen.extend((one.replica_id, one.epoch) for one in group.replicas) if call.startswith("promote") else None
     )
     run(failover, driver, group)
-    assert seen == [(0, 1), (1, 2), (2, 2)]  # the dead one is stopped instead
-    assert (failover.expected_epoch, failover.decided_id, group.promotions) == (2, 1, [(3, 1)])
-    assert "Epoch 2 was promised by 1 and 2." in failover.timeline.get(name="fenced").detail
+    assert seen == [(0, 1), (1, 4), (2, 4)]  # the dead one is stopped instead
+    assert (failover.expected_epoch, failover.decided_id, group.promotions) == (4, 1, [(5, 1)])
+    assert "Epoch 4 was promised by 1 and 2." in failover.timeline.get(name="fenced").detail
 
 
 def test_the_role_goes_back_to_who_led_and_not_to_whoever_was_demoted_last(
@@ -91,7 +91,7 @@ def test_the_role_goes_back_to_who_led_and_not_to_whoever_was_demoted_last(
     group.before_call = sends_go_on
     operation = run(failover, driver)
     assert operation.state == OperationState.FAILED
-    assert group.promotions == [(3, 0)]
+    assert group.promotions == [(5, 0)]
     assert "given_back" in names(failover)
 
 
@@ -103,7 +103,7 @@ def test_a_master_whose_log_is_damaged_is_replaced_where_the_policy_allows_it(
     failover = automatic_failover(cluster, view, driver)
     assert failover is not None
     assert run(failover, driver, group).state == OperationState.COMPLETED
-    assert (group.promotions, failover.lossless, failover.fence) == ([(3, 1)], True, "demoted")
+    assert (group.promotions, failover.lossless, failover.fence) == ([(5, 1)], True, "demoted")
 
 
 def test_where_another_than_the_one_that_was_asked_for_is_clean_it_leads_instead_of_no_one(
@@ -114,7 +114,7 @@ def test_where_another_than_the_one_that_was_asked_for_is_clean_it_leads_instead
     assert failover.candidate_id == 1
     group[2].end_offset += 100  # what it had fetched when the master died arrived a moment later than the first look
     assert run(failover, driver, group).state == OperationState.COMPLETED
-    assert (failover.candidate_id, group.promotions) == (2, [(3, 2)])
+    assert (failover.candidate_id, group.promotions) == (2, [(5, 2)])
     assert "Replica 1 would not have been clean." in failover.timeline.get(name="fenced").detail
 
 
@@ -126,7 +126,7 @@ def test_a_candidate_that_promised_something_newer_is_judged_again_before_it_lea
     failover = start(cluster, driver)
 
     def fenced_by_another(call: str) -> None:
-        if call == "promote 1" and group[1].epoch == 2:
+        if call == "promote 1" and group[1].epoch == 4:
             group[1].epoch = group[2].epoch = 7
             group[2].end_offset += 100
 
@@ -147,7 +147,7 @@ def test_what_was_decided_is_decided_for_a_worker_that_comes_later(
         STEPS[step.name](StepContext.of(step, driver))
     lose(group, 2)  # a second look would not be clean any more; the first one was, and nothing has happened since
     run(failover, driver, group)
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
 
 
 def test_a_fence_that_finds_no_one_who_may_lead_starts_what_it_stopped(

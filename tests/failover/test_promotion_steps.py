@@ -81,8 +81,8 @@ def test_a_dead_masters_process_is_stopped_before_anyone_is_promoted(
     assert operation.state == OperationState.COMPLETED, operation.error
     stopped = next(call for call in driver.calls if call.startswith("kill"))
     assert stopped.endswith("broker-a-0")
-    assert group.promotions == [(3, 1)]
-    assert (failover.lossless, failover.fence, failover.new_epoch) == (True, "stopped", 3)
+    assert group.promotions == [(5, 1)]
+    assert (failover.lossless, failover.fence, failover.new_epoch) == (True, "stopped", 5)
     wanted = ["detected", "requested", "preflight", "fenced", "promoted", "registered", "first_write"]
     assert names(failover)[:7] == wanted
     assert names(failover)[7:] == ["rejoining", "rejoined"]
@@ -111,7 +111,7 @@ def test_a_promoted_replica_is_noted_as_leading_without_another_look(
         name__in=["failover_preflight", "failover_fence", "failover_promote"]
     ):
         STEPS[step.name](StepContext.of(step, driver))
-    assert GroupLeadership.objects.get(group__cluster=cluster).led_epoch == 3
+    assert GroupLeadership.objects.get(group__cluster=cluster).led_epoch == 5
 
 
 def test_who_is_to_lead_is_written_down_before_it_is_asked(
@@ -123,7 +123,7 @@ def test_who_is_to_lead_is_written_down_before_it_is_asked(
         STEPS[step.name](StepContext.of(step, driver))
     assert group.promotions == []
     view = group_view(BrokerGroup.objects.get(cluster=cluster))
-    assert (view.asked_id, view.asked_epoch) == (1, 3)
+    assert (view.asked_id, view.asked_epoch) == (1, 5)
 
 
 def test_a_switchover_holds_sends_until_the_candidate_is_level_and_demotes(
@@ -132,7 +132,7 @@ def test_a_switchover_holds_sends_until_the_candidate_is_level_and_demotes(
     failover = start(cluster, driver, FailoverKind.SWITCHOVER)
     operation = run(failover, driver)
     assert operation.state == OperationState.COMPLETED, operation.error
-    assert group.calls == ["freeze 10000", "demote 0", "demote 1", "promote 1", "promoted 1 3"]
+    assert group.calls == ["freeze 10000", "demote 0", "demote 1", "promote 1", "promoted 1 5"]
     assert (failover.lossless, failover.messages_at_risk, failover.fence) == (True, 0, "demoted")
     assert failover.outage_ms is not None
 
@@ -181,7 +181,7 @@ def test_every_step_may_run_twice(
             group.back(0)
         STEPS[step.name](StepContext.of(step, driver))
         STEPS[step.name](StepContext.of(step, driver))
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
     assert len(names(failover)) == len(set(names(failover)))
 
 
@@ -191,10 +191,10 @@ def test_all_steps_may_run_again_after_all_is_done(cluster: Cluster, group: Scri
     run(failover, driver, group)
     for step in operation_of(failover).steps.order_by("position"):
         STEPS[step.name](StepContext.of(step, driver))
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
 
 
-@pytest.mark.parametrize("call", ["freeze 10000", "demote 0", "demote 1", "promote 1", "promoted 1 3"])
+@pytest.mark.parametrize("call", ["freeze 10000", "demote 0", "demote 1", "promote 1", "promoted 1 5"])
 def test_a_worker_killed_at_any_request_is_resumed_and_there_is_one_promotion(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +210,7 @@ def test_a_worker_killed_at_any_request_is_resumed_and_there_is_one_promotion(
 
     def promote_and_die(*args: object, **options: object) -> object:
         answer = promote(*args, **options)  # type: ignore[arg-type]  # passed through as they came
-        kill("promoted 1 3")
+        kill("promoted 1 5")
         return answer
 
     group.before_call = kill
@@ -225,7 +225,7 @@ def test_a_worker_killed_at_any_request_is_resumed_and_there_is_one_promotion(
     with group.answering():
         operation = run(failover, driver)
     assert operation.state == OperationState.COMPLETED, operation.error
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
 
 
 def test_a_failovers_step_is_taken_over_soon(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) -> None:
@@ -247,7 +247,7 @@ def test_a_supervisor_that_is_away_is_waited_for_and_no_one_is_promoted_meanwhil
     assert (operation.state, group.promotions) == (OperationState.IN_PROGRESS, [])
     driver.away = False
     assert run(failover, driver, group).state == OperationState.COMPLETED
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
 
 
 def test_an_unclean_promotion_wants_the_groups_name(world: World, driver: DriverTwin) -> None:
@@ -264,7 +264,7 @@ def test_an_unclean_promotion_wants_the_groups_name(world: World, driver: Driver
         failover = start(cluster, driver, confirm="broker-a")
         run(failover, driver, group)
         assert (failover.lossless, failover.bytes_at_risk, failover.messages_at_risk) == (False, 700, 7)
-        assert group.promotions == [(3, 1)]
+        assert group.promotions == [(5, 1)]
 
 
 def test_what_turns_out_unclean_only_after_the_fence_is_given_back(world: World, driver: DriverTwin) -> None:
@@ -405,7 +405,7 @@ def test_of_workers_that_race_through_all_steps_one_promotes(driver: DriverTwin)
                     operation_step_run(step.pk, driver)
 
         _in_threads(3, work)
-        assert group.promotions == [(3, 1)]
+        assert group.promotions == [(5, 1)]
         failover.refresh_from_db()
         assert failover.writes_back_at is not None
 

@@ -54,7 +54,20 @@ def test_the_control_planes_fence_is_never_one_that_the_command_line_draws() -> 
         reserved, drawn = ballot_above([highest]), ballot_drawn([highest], Random(highest))
         assert highest < reserved.fence < reserved.epoch
         assert highest < drawn.fence < drawn.epoch
-        assert (reserved.fence % 2, drawn.fence % 2) == (0, 1)
+        assert reserved.fence % 4 == 0
+        assert drawn.fence % 4 == 2
+
+
+def test_ones_fence_is_never_the_epoch_in_which_anothers_leader_leads() -> None:
+    """Who promised it followed that leader, which went on to acknowledge with its help."""
+    for chance in range(20):
+        drawn = ballot_drawn([1], Random(chance))
+        for seen in (drawn.fence, drawn.epoch):
+            assert ballot_above([seen]).fence > drawn.epoch
+            assert ballot_drawn([seen], Random(chance)).fence > drawn.epoch
+    reserved = ballot_above([1])
+    for seen in (reserved.fence, reserved.epoch):
+        assert ballot_drawn([seen], Random(0)).fence > reserved.epoch
 
 
 @pytest.mark.parametrize(

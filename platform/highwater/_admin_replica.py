@@ -74,15 +74,19 @@ class ReplicaAdmin(AdminBase):
     async def _status(self, address: str, request: ReplicaRequest) -> ReplicaStatus:
         return read_body(await self._ask(address, request.code, request.header), ReplicaStatus)
 
-    async def group_status(self, group: str) -> tuple[GroupMember, ...]:
-        """Every replica of a broker group that the name servers know or another replica names, by address.
+    async def group_status(self, group: str, addresses: Sequence[str] = ()) -> tuple[GroupMember, ...]:
+        """Every replica of a broker group that the name servers know or another replica names, by address, and those at
+        `addresses`: one with brokerId 0 that knows no leader, or waits to lead again, is registered nowhere.
 
-        One that does not answer is listed with the error. Raises NoRouteError for a group of which nothing is registered.
+        One that does not answer is listed with the error. Raises NoRouteError for a group of which nothing is registered or named,
+        ConfigurationError for an address of another group's.
         """
         data = (await self.cluster_info()).broker_addr_table.get(group)
-        if data is None or not data.broker_addrs:
+        ids: dict[str, int | None] = dict.fromkeys(addresses)
+        if data is not None:
+            ids.update((address, broker_id) for broker_id, address in data.broker_addrs.items())
+        if not ids:
             raise NoRouteError(say("no replica of broker group %(group)s is registered", group=group))
-        ids: dict[str, int | None] = {address: broker_id for broker_id, address in data.broker_addrs.items()}
         members: dict[str, GroupMember] = {}
         asked: set[str] = set()
         while missing := [address for address in ids if address not in asked]:
@@ -92,6 +96,10 @@ class ReplicaAdmin(AdminBase):
                 if member.broker_id is not None or member.address not in members:
                     members[member.address] = member
                 if member.status is not None:
+                    if member.status.group != group and member.broker_id is None:
+                        raise ConfigurationError(
+                            f"the broker at {member.address} is of group {member.status.group}, not of {group}"
+                        )
                     for address in _named_by(member.status):
                         ids.setdefault(address, None)
         return tuple(members[address] for address in sorted(members))
@@ -101,8 +109,9 @@ class ReplicaAdmin(AdminBase):
             status = await self.replica_status(address)
         except HighwaterError as error:
             return GroupMember(address, broker_id, None, str(error))
-        # The leader may be registered with the group's leader port, but it is known by its own address.
-        own = status.address if broker_id == MASTER_ID and status.role == "master" else address
+        # The leader may be registered with the group's leader port, but it is known by its own address; so is who was named.
+        is_own = broker_id is not None and not (broker_id == MASTER_ID and status.role == "master")
+        own = address if is_own else status.address
         return GroupMember(own or address, broker_id, status)
 
     async def promote(

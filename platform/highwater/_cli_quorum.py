@@ -20,6 +20,13 @@ app = typer.Typer()
 
 GroupName = Annotated[str, typer.Option("-b", "--broker-name", help="The broker group's name.")]
 BrokerId = Annotated[int, typer.Option("--broker-id", help="The replica: the number in its dLegerSelfId.")]
+Addresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--address",
+        help="host:port of a replica that is registered nowhere, as one with brokerId 0 that knows no leader; repeatable.",
+    ),
+]
 _WAIT_S = 10.0
 _LOOK_PERIOD_S = 0.05
 
@@ -96,13 +103,14 @@ def recover_quorum(
     confirm: Annotated[
         str, typer.Option("--confirm", help="The group's name, typed: what the lost replicas alone held is lost.")
     ] = "",
+    address: Addresses = None,
 ) -> None:
     """Let a group that has lost a majority of its disks for good go on with the replicas that are left.
 
     Everyone who does not answer with a disk that counted is given up. The replica must hold most of those that are left.
     """
     with session.admin() as admin:
-        members = admin.group_status(group)
+        members = admin.group_status(group, address or ())
         statuses = {one.status.replica_id: one.status for one in members if one.status is not None}
         wanted = statuses.get(broker_id)
         if wanted is None or wanted.quorum is None:

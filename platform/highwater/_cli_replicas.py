@@ -12,7 +12,7 @@ import typer
 from highwater._admin_replica import GroupMember, PromotionPlan, plan_promotion
 from highwater._cli_format import time_text
 from highwater._cli_output import EXIT_REFUSED
-from highwater._cli_quorum import show_quorum
+from highwater._cli_quorum import Addresses, show_quorum
 from highwater._cli_session import Session, verb
 from highwater._models import ReceivedMessage
 from highwater._sync_admin import Admin
@@ -46,10 +46,11 @@ def ha_status(
     session: Session,
     group: GroupName,
     broker_id: Annotated[int | None, typer.Option("--broker-id", help="Only this replica, in full.")] = None,
+    address: Addresses = None,
 ) -> None:
     """Show a group's replicas: who leads, in which epoch, and how far each log goes."""
     with session.admin() as admin:
-        members = admin.group_status(group)
+        members = admin.group_status(group, address or ())
     if broker_id is not None:
         session.values(msgspec.to_builtins(_member(members, group, broker_id)))
         return
@@ -89,12 +90,13 @@ def promote(
     group: GroupName,
     broker_id: BrokerId,
     yes: Annotated[bool, typer.Option("--yes", help="Also when acknowledged messages may be lost.")] = False,
+    address: Addresses = None,
 ) -> None:
     """Make a replica the master. The old master is drained first when it answers; then all who answer promise a new epoch,
     and only if their promises show that nothing is lost, or with --yes, is the replica promoted.
     """
     with session.admin() as admin:
-        plan = plan_promotion(admin.group_status(group), group, broker_id)
+        plan = plan_promotion(admin.group_status(group, address or ()), group, broker_id)
         if not session.as_json:
             _show(plan)
         if not plan.cleanness.clean and not yes:

@@ -41,6 +41,11 @@ _WAYS_OUT: Final[tuple[tuple[str, str, str], ...]] = (
         "",
         "`highwater admin consumerProgress` lists the groups, and `highwater admin updateSubGroup -g GROUP -c CLUSTER` makes one",
     ),
+    (
+        "no_route",
+        "no replica of broker group",
+        "check the name by `clusterList`; one with brokerId 0 that knows no leader is registered nowhere: `--address HOST:PORT`",
+    ),
     ("no_route", "no cluster ", "`highwater admin clusterList` lists the clusters"),
     ("no_route", "has no master", f"{_MASTERS}; a group without one is given one on the cluster's page in the console"),
     ("service_not_available", "slave", _MASTERS),

@@ -379,12 +379,14 @@ class Admin(SyncClient[AsyncAdmin]):
         """One replica's role, epoch and log, and its followers while it leads."""
         return self._run(self._twin.replica_status, address)
 
-    def group_status(self, group: str) -> tuple[GroupMember, ...]:
-        """Every replica of a broker group that the name servers know or another replica names, by address.
+    def group_status(self, group: str, addresses: Sequence[str] = ()) -> tuple[GroupMember, ...]:
+        """Every replica of a broker group that the name servers know or another replica names, by address, and those at
+        `addresses`: one with brokerId 0 that knows no leader, or waits to lead again, is registered nowhere.
 
-        One that does not answer is listed with the error. Raises NoRouteError for a group of which nothing is registered.
+        One that does not answer is listed with the error. Raises NoRouteError for a group of which nothing is registered or named,
+        ConfigurationError for an address of another group's.
         """
-        return self._run(self._twin.group_status, group)
+        return self._run(self._twin.group_status, group, addresses)
 
     def promote(
         self,

@@ -85,7 +85,7 @@ def test_an_epoch_that_was_given_to_a_reclaim_is_not_promised() -> None:
 
 
 def test_who_hears_of_an_epoch_knows_no_leader_of_it_and_can_promise_it() -> None:
-    leader, follower = group()
+    _, follower = group()
     follower.replica.saw_epoch(1, "r0")
     follower.replica.saw_epoch(4)
     assert follower.replica.leader_address is None

@@ -23,6 +23,7 @@ from tests.replication.replicas import (
     producer,
     promote,
     read_all,
+    registered,
     send_raw,
     send_until_ok,
     status,
@@ -143,6 +144,29 @@ def test_the_command_line_asks_before_it_loses_messages(tmp_path: Path) -> None:
         assert "--yes" in refused.output
         assert status(group[1]).role == "slave"
         assert as_json("promote", *common, "--yes")["epoch"] > 2
+
+
+def test_a_restarted_master_that_is_registered_nowhere_is_found_by_its_address_and_promoted(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path) as group:
+        wait_level(group)
+        for replica in group.replicas:
+            replica.kill()
+        group[0].start()
+        wait_until(lambda: status(group[0]).claims, timeout_s=WAIT_S, what="it waits for the other's agreement")
+        wait_until(lambda: 1 not in registered(group), timeout_s=WAIT_S, what="the dead slave is not registered")
+        common = ("-n", group.namesrv, "-b", group.name)
+        refused = run("promote", *common, "--broker-id", "0", "--yes")
+        assert (refused.exit_code != 0, "--address HOST:PORT" in refused.output) == (True, True)
+        named = (*common, "--address", group[0].address)
+        assert [row["id"] for row in as_json("haStatus", *named)] == [0]
+        assert as_json("promote", *named, "--broker-id", "0", "--yes")["clean"] is False
+        assert status(group[0]).role == "master"
+
+
+def test_an_address_of_another_group_is_no_replica_of_this_one(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path) as group:
+        refused = run("haStatus", "-n", group.namesrv, "-b", "another", "--address", group[0].address)
+        assert f"is of group {group.name}, not of another" in refused.output
 
 
 def test_a_group_is_rid_of_its_slave_and_its_master_leads_alone_from_then_on(tmp_path: Path) -> None:

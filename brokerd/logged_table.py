@@ -130,16 +130,10 @@ class LoggedTable(ABC, Generic[RowT]):
         if self._before_applying is None:
             self._before_applying = dict(self._table)
 
-    def _changed(self, before: dict[str, RowT], record: MetadataRecord | None = None) -> None:
-        """The table has changed from `before`, which it is again when the log does not take the record."""
-        version = self.data_version
-        self.data_version = version.next_version(self._clock_ms())
-        try:
-            if record is not None and self._write is not None:
-                self._write(record)
-        except StoreError:
-            # What could not be written must not be answered as done, nor be seen by anyone.
-            self._table = before
-            self.data_version = version
-            raise
+    def _become(self, table: dict[str, RowT], record: MetadataRecord | None = None) -> None:
+        """Be `table` from now on, once the log has taken `record`; raises StoreError, and nothing has changed then."""
+        if record is not None and self._write is not None:
+            self._write(record)  # may write a base in front, which must not hold what is refused afterwards
+        self._table = table
+        self.data_version = self.data_version.next_version(self._clock_ms())
         self._make_file_old()

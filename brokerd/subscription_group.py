@@ -147,52 +147,49 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
 
     def put_all(self, configs: Iterable[SubscriptionGroupConfig]) -> bool:
         """The same for several, with one write."""
-        before = dict(self._table)
+        table = dict(self._table)
         for config in configs:
-            known = before.get(config.group_name)
+            known = self._table.get(config.group_name)
             attributes = merge_group_attributes({} if known is None else known.attributes, config.attributes)
-            self._table[config.group_name] = msgspec.structs.replace(config, attributes=attributes)
-        if self._table == before:
+            table[config.group_name] = msgspec.structs.replace(config, attributes=attributes)
+        if table == self._table:
             return False
-        remark = self._over_quota(before)
+        remark = self._over_quota(table)
         if remark is not None:
-            self._table = before
             raise QuotaReached(remark)
-        changed = {name: config for name, config in self._table.items() if before.get(name) != config}
-        self._changed(before, MetadataRecord(groups=changed))
+        changed = {name: config for name, config in table.items() if self._table.get(name) != config}
+        self._become(table, MetadataRecord(groups=changed))
         return True
 
     def usage(self) -> list[Usage]:
         """Its quota, with its use, where it has a limit. The groups that each broker has are not counted."""
-        limit = self._config.quota_groups
-        return [Usage("quotaGroups", "", len(self._table) - len(_SYSTEM_GROUPS), limit)] if limit else []
+        return self._usage(self._table)
 
-    def _over_quota(self, before: Mapping[str, SubscriptionGroupConfig]) -> str | None:
-        """Why the table may not become what it is now, None when it may. What was there before a quota was lowered may stay."""
-        for use in self.usage():
-            if use.used > max(use.limit, len(before) - len(_SYSTEM_GROUPS)):
+    def _usage(self, table: Mapping[str, SubscriptionGroupConfig]) -> list[Usage]:
+        limit = self._config.quota_groups
+        return [Usage("quotaGroups", "", len(table) - len(_SYSTEM_GROUPS), limit)] if limit else []
+
+    def _over_quota(self, table: Mapping[str, SubscriptionGroupConfig]) -> str | None:
+        """Why the table may not become `table`, None when it may. What was there before a quota was lowered may stay."""
+        for use in self._usage(table):
+            if use.used > max(use.limit, len(self._table) - len(_SYSTEM_GROUPS)):
                 return (
                     f"the broker would have {use.used} consumer groups, its quota {use.quota} is {use.limit}."
                     " Delete those that are not needed, or ask for more"
                 )
-        for name, config in self._table.items():
-            size = 0 if before.get(name) is config else len(config.to_json())
+        for name, config in table.items():
+            size = 0 if self._table.get(name) is config else len(config.to_json())
             if size > _GROUP_MAX_BYTES:
                 return f"group {name} would have {size} bytes of settings: at most {_GROUP_MAX_BYTES} are allowed"
         return None
 
     def delete(self, group: str) -> bool:
         """Forgets a group; returns whether it was there."""
-        before = dict(self._table)
-        if self._table.pop(group, None) is None:
+        table = dict(self._table)
+        if table.pop(group, None) is None:
             return False
-        forbidden = self._forbidden.pop(group, None)
-        try:
-            self._changed(before, MetadataRecord(deleted_groups=[group]))
-        except StoreError:
-            if forbidden is not None:
-                self._forbidden[group] = forbidden
-            raise
+        self._become(table, MetadataRecord(deleted_groups=[group]))
+        self._forbidden.pop(group, None)
         return True
 
     def apply(self, record: MetadataRecord) -> None:

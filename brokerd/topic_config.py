@@ -141,26 +141,26 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
 
     def ensure_system_topics(self) -> bool:
         """Adds the system topics that are missing; returns whether the table changed. Also after a change of config."""
-        before = dict(self._table)
-        self._add_system_topics()
-        if self._table == before:
+        table = dict(self._table)
+        self._add_system_topics(table)
+        if table == self._table:
             return False
-        self._changed(before)
+        self._become(table)
         return True
 
-    def _add_system_topics(self) -> None:
+    def _add_system_topics(self, table: dict[str, TopicConfig]) -> None:
         wanted = _system_topics(self._config)
         self._own_system_topics = frozenset(config.topic_name for config in wanted)
         for config in wanted:
-            known = self._table.get(config.topic_name)
+            known = table.get(config.topic_name)
             if known is None or config.topic_name == names.AUTO_CREATE_TOPIC_KEY_TOPIC:
-                self._table[config.topic_name] = config
+                table[config.topic_name] = config
             elif config.topic_name == names.RMQ_SYS_SCHEDULE_TOPIC and known.write_queue_nums < config.write_queue_nums:
-                self._table[config.topic_name] = config  # messageDelayLevel has more levels than before
-        template = self._table.get(names.AUTO_CREATE_TOPIC_KEY_TOPIC)
+                table[config.topic_name] = config  # messageDelayLevel has more levels than before
+        template = table.get(names.AUTO_CREATE_TOPIC_KEY_TOPIC)
         if template is not None and not self._config.auto_create_topic_enable and template.perm & PermName.INHERIT:
             # It was on before: the topic stays readable, but no topic is made after it any more.
-            self._table[template.topic_name] = msgspec.structs.replace(template, perm=READ_WRITE)
+            table[template.topic_name] = msgspec.structs.replace(template, perm=READ_WRITE)
 
     def create_on_send(
         self,
@@ -234,16 +234,15 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
 
     def put_all(self, configs: Iterable[TopicConfig]) -> bool:
         """The same for several, with one write."""
-        before = dict(self._table)
-        self._table.update((config.topic_name, config) for config in configs)
-        if self._table == before:
+        table = dict(self._table)
+        table.update((config.topic_name, config) for config in configs)
+        if table == self._table:
             return False
-        remark = self._over_quota(before)
+        remark = self._over_quota(table)
         if remark is not None:
-            self._table = before
             raise QuotaReached(remark)
-        changed = {name: config for name, config in self._table.items() if before.get(name) != config}
-        self._changed(before, MetadataRecord(topics=changed))
+        changed = {name: config for name, config in table.items() if self._table.get(name) != config}
+        self._become(table, MetadataRecord(topics=changed))
         return True
 
     def usage(self) -> list[Usage]:
@@ -258,9 +257,9 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         )
         return [use for use in uses if use.limit]
 
-    def _over_quota(self, before: Mapping[str, TopicConfig]) -> str | None:
-        """Why the table may not become what it is now, None when it may. What was there before a quota was lowered may stay."""
-        for use, former in zip(self._usage(self._table), self._usage(before), strict=True):
+    def _over_quota(self, table: Mapping[str, TopicConfig]) -> str | None:
+        """Why the table may not become `table`, None when it may. What was there before a quota was lowered may stay."""
+        for use, former in zip(self._usage(table), self._usage(self._table), strict=True):
             if use.used > max(use.limit, former.used):
                 what = "topics" if use.quota == "quotaTopics" else "queues in all topics"
                 return (
@@ -283,11 +282,11 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
 
     def delete(self, topics: Iterable[str]) -> bool:
         """Forgets topics; returns whether any was there."""
-        before = dict(self._table)
-        gone = [topic for topic in topics if self._table.pop(topic, None) is not None]
+        table = dict(self._table)
+        gone = [topic for topic in topics if table.pop(topic, None) is not None]
         if not gone:
             return False
-        self._changed(before, MetadataRecord(deleted_topics=gone))
+        self._become(table, MetadataRecord(deleted_topics=gone))
         return True
 
     def apply(self, record: MetadataRecord) -> None:
@@ -295,7 +294,7 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         self._begin_applying()
         if record.is_base:
             self._table = dict(record.topics)
-            self._add_system_topics()
+            self._add_system_topics(self._table)
         else:
             self._table.update(record.topics)
             for topic in record.deleted_topics:
@@ -303,7 +302,7 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
 
     def touch(self) -> None:
         """Raises the DataVersion alone: name servers are to take the table again (brokerPermission has changed)."""
-        self._changed(dict(self._table))
+        self._become(self._table)
 
     def _file_content(self) -> bytes:
         return TopicsFile(topic_config_table=self._table, data_version=self.data_version, in_log=True).to_json()

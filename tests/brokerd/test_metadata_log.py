@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from functools import partial
 
 import pytest
 import trio
@@ -445,6 +446,35 @@ def test_a_deleted_topic_is_not_made_again_while_the_leader_still_has_its_messag
         assert create(broker, "payments").code == ResponseCode.SUCCESS
     assert create(broker).code == ResponseCode.SUCCESS
     assert broker.store_message("orders").queue_offset == broker.store.min_offset("orders", 0) > 0
+
+
+@pytest.mark.parametrize("first", ["topic", "group"])
+def test_a_deletion_that_is_refused_does_not_come_with_the_base_in_front_of_it(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The base is written though more of the disk is used than messages may take, and the record is not."""
+    create(broker)
+    broker.create_group("g")
+
+    def full(message: MessageToStore) -> AppendResult:
+        raise DiskFullError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.store, "append_needed", full)
+        broker.broker.metadata_log.begin_leadership()
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.store, "used_ratio", lambda: 1.1)
+        broker.clock.advance(5)
+        delete_topic, delete_group = (
+            partial(broker.broker.topic_configs.delete, ["orders"]),
+            partial(broker.broker.subscription_groups.delete, "g"),
+        )
+        with pytest.raises(DiskFullError):
+            (delete_topic if first == "topic" else delete_group)()
+    for _ in ("now", "after a restart"):
+        assert knows(broker)
+        assert broker.broker.subscription_groups.select("g") is not None
+        broker.restart()
 
 
 CHANGES = [

@@ -288,11 +288,13 @@ def _group_of(statuses: Sequence[ReplicaStatus], master: ReplicaStatus | None) -
     total = max(2, len(ids), *(status.total_replicas for status in statuses))
     ids.update(-missing for missing in range(1, total - len(ids) + 1))  # those of which no one knows the id
     settled = all(status.mode == "sync" and status.pending_mode is None for status in statuses)
+    in_sync_replicas = min(status.in_sync_replicas for status in statuses) if settled else 1
     former = None
     if master is not None:
         newest = all(status.epoch <= master.epoch for status in statuses)
-        former = FormerLeader(replica_id=master.replica_id, epoch=master.epoch, no_one_since=newest)
-    in_sync_replicas = min(status.in_sync_replicas for status in statuses) if settled else 1
+        # With one copy a silent replica may lead by now, and acknowledge alone: without rows, only its answer rules that out.
+        all_answer = in_sync_replicas > 1 or len(ids) == len(statuses)
+        former = FormerLeader(replica_id=master.replica_id, epoch=master.epoch, no_one_since=newest and all_answer)
     return Group(replica_ids=ids, in_sync_replicas=in_sync_replicas, former=former)
 
 

@@ -443,7 +443,9 @@ def _no_one_led_after(
     it took as leader may have been acknowledged.
     """
     own = None if former is None or not former.no_one_since else counted.get(former.replica_id)
-    return own is not None and all(one.log_epoch <= own.log_epoch for one in answers.values())
+    if own is None or former is None or own.log_epoch > (own.log_epoch if former.epoch is None else former.epoch):
+        return False  # a log of a later epoch than the one that it led in: it has followed another since
+    return all(one.log_epoch <= own.log_epoch for one in answers.values())
 
 
 def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:

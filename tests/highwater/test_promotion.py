@@ -140,6 +140,14 @@ def test_no_one_led_last_where_another_log_has_a_later_epoch_though_it_is_damage
     assert decide(group(2, 1, LED_LAST), by_id(said(0), led_since), 0).leader_id is None
 
 
+def test_no_one_led_last_whose_own_log_has_a_later_epoch_than_the_one_that_it_led_in() -> None:
+    """It has followed another leader since, who acknowledges alone, and does not answer."""
+    former = FormerLeader(replica_id=0, epoch=3, end_offset=1000, no_one_since=True)
+    promises = by_id(said(0, 1300, log_epoch=8), said(2, 1300, log_epoch=8))
+    decision = decide(group(in_sync_replicas=1, former=former), promises, 2)
+    assert (decision.leader_id, decision.cleanness.clean) == (None, False)
+
+
 def test_the_first_disk_that_is_seen_counts_and_another_in_its_place_once_it_has_caught_up() -> None:
     assert disk_that_counts("", "a", has_caught_up=False) == "a"
     assert disk_that_counts("a", "b", has_caught_up=False) == "a"
@@ -223,6 +231,16 @@ def test_the_command_line_compares_what_is_held_and_not_where_the_logs_end() -> 
     ahead_in_memory = status(1, end_offset=1500, held_offset=900)
     assert not plan_promotion(members(ahead_in_memory, status(2)), "broker-a", 1).cleanness.clean
     assert plan_promotion(members(ahead_in_memory, status(2)), "broker-a", 2).cleanness.clean
+
+
+def test_by_hand_a_silent_replica_may_have_led_since_where_one_copy_is_enough() -> None:
+    heard = members(
+        status(0, role="master", mode="async", in_sync_replicas=1), status(2, mode="async", in_sync_replicas=1)
+    )
+    plan = plan_promotion(heard, "broker-a", 2)
+    assert not plan.cleanness.clean
+    third = members(status(1, mode="async", in_sync_replicas=1))
+    assert plan_promotion((*heard, *third), "broker-a", 2).cleanness.clean
 
 
 def test_in_the_middle_of_a_change_of_the_mode_a_record_is_surely_on_one_replica_only() -> None:

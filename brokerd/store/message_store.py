@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from brokerd.store.append_message import MessageAppender
 from brokerd.store.append_raw import RawAppender
@@ -376,13 +377,10 @@ class MessageStore:
         An error is for ever: FlushFailedError now and at each later call, appends are refused, reads go on.
         """
         durable = self._flush_log()
-        try:
+        with suppress(
+            DiskFullError, OSError
+        ):  # the append that needs the file will say so, when it still cannot be made then
             self._log.prepare_next_file()
-        except DiskFullError:
-            pass  # the append that needs the file will say so, when it still has no room then
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
         return durable
 
     def _flush_log(self) -> int:

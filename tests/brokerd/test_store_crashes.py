@@ -493,6 +493,38 @@ def test_records_of_a_write_that_failed_half_way_do_not_reappear(power_cut: bool
     assert bodies(open_store(disk)) == kept
 
 
+def nearly_full_file() -> tuple[MemoryDisk, MessageStore]:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    while store.end_offset < FILE_BYTES * 7 // 8:
+        fill(store, 1)
+    return disk, store
+
+
+def test_a_flush_holds_though_the_next_file_cannot_be_made_ahead() -> None:
+    """That ended the broker, though nothing needed the file yet."""
+    disk, store = nearly_full_file()
+    calls = disk.calls
+    store.flush()
+    calls = disk.calls - calls
+    assert len(disk.listdir(COMMIT_LOG)) == 2
+    for failing in range(1, calls):  # the first is the log's sync
+        disk, store = nearly_full_file()
+        disk.fail = lambda number, name, it=disk.calls + failing: errno.EIO if number == it else None  # type: ignore[misc]
+        assert store.flush() == store.durable_offset == store.end_offset, failing
+        assert len(disk.listdir(COMMIT_LOG)) == 1
+        fill(store, 10)
+
+
+def test_the_append_that_needs_a_file_which_cannot_be_made_is_the_last_one() -> None:
+    disk, store = nearly_full_file()
+    disk.fail = lambda number, name: errno.EIO if name == "create" else None
+    store.flush()
+    with pytest.raises(AppendFailedError):
+        fill(store, 10)
+    assert store.state is StoreState.READ_ONLY
+
+
 STARTS_OVER_AT = 2 * FILE_BYTES
 EMPTIED = ("emptied", 0, 40)  # a queue of the leader's that retention has emptied, and where it goes on
 

@@ -60,6 +60,8 @@ logger = logging.getLogger("brokerd.services.delay_level")
 _LOOK_PERIOD_S: Final = 0.1
 _AFTER_FAILURE_S: Final = 1.0
 _AFTER_UNFORESEEN_S: Final = 10.0
+# How long a level waits for a damaged record that another replica may have whole: also for one that is being restarted.
+_REPAIR_PATIENCE_S: Final = 600.0
 # One round of one level: enough to keep up with a full queue, little enough not to hold up the hot path.
 _BATCH_MESSAGES: Final = 256
 _BATCH_BYTES: Final = 1024 * 1024
@@ -189,6 +191,7 @@ class ScheduleMessageService:
         self._offsets: dict[int, int] = {}
         self._next_due_ms: dict[int, int] = {}
         self._damaged: dict[int, int] = {}  # level -> the offset of a record that the store cannot read
+        self._repair_until_s: dict[int, float] = {}  # level -> so long its head, which is damaged, is waited for
         # Delivered, but perhaps not durable yet: (end of the last delivered record in the log, level, offset).
         self._unproven: deque[tuple[int, int, int]] = deque()
         self._proven: dict[int, int] = {}
@@ -230,7 +233,11 @@ class ScheduleMessageService:
         persist_at_s = trio.current_time() + self._broker.config.flush_delay_offset_interval_ms / 1000
         while True:
             try:
-                busy = self._broker.delivers_messages and self.deliver_due()
+                busy = False
+                if self._broker.delivers_messages:
+                    busy = self.deliver_due()
+                else:
+                    self._repair_until_s.clear()  # nothing is repaired for a look of this one
                 await trio.sleep(0 if busy else _LOOK_PERIOD_S)
             except StoreError as error:
                 logger.warning("delayed messages wait, for the store takes none: %s", error)
@@ -271,10 +278,13 @@ class ScheduleMessageService:
         except RecordDamagedError as error:
             if error.queue_offset > offset:
                 self._damaged[level] = error.queue_offset  # what is in front of it comes first
-            else:
-                logger.error("delay level %d: %s; it cannot be delivered", level, error)
-                self._damaged.pop(level, None)
-                self._advance(level, offset + 1, 0)
+                return True
+            self._damaged.pop(level, None)
+            if self._may_be_repaired(level):
+                self._next_due_ms[level] = now_ms + round(1000 * _AFTER_FAILURE_S)
+                return False
+            logger.error("delay level %d: %s, and no replica has given it whole; it is not delivered", level, error)
+            self._advance(level, offset + 1, 0)
             return True
         if result.status is GetMessageStatus.FOUND:
             self._deliver(level, result.chunks)
@@ -312,7 +322,15 @@ class ScheduleMessageService:
             break
         self._advance(level, next_offset, end_offset_bytes)
 
+    def _may_be_repaired(self, level: int) -> bool:
+        """Whether the damaged head of a level is worth waiting for: the broker fetches it from a replica that has it."""
+        if not self._broker.replica.known_replicas:
+            return False
+        now_s = self._broker.clock.monotonic()
+        return now_s < self._repair_until_s.setdefault(level, now_s + _REPAIR_PATIENCE_S)
+
     def _advance(self, level: int, offset: int, end_offset_bytes: int) -> None:
+        self._repair_until_s.pop(level, None)
         self._offsets[level] = offset
         self._unproven.append((end_offset_bytes, level, offset))
 

@@ -42,6 +42,16 @@ def look(broker: BrokerUnderTest) -> None:
         deliver(broker)
 
 
+def damage_head(broker: BrokerUnderTest) -> int:
+    """The record of the first message that waits in level 1 rots on the disk; returns where in the log it is."""
+    offset = broker.messages(SCHEDULE_TOPIC, 0)[0].physical_offset
+    with (broker.folder / "store" / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(offset + 20)
+        file.write(b"\xff" * 8)
+    broker.store._reader.log_was_written_over()  # it was read long ago
+    return offset
+
+
 def bodies(broker: BrokerUnderTest, topic: str = "orders", queue_id: int = 2) -> list[bytes]:
     return [message.body for message in broker.messages(topic, queue_id)]
 
@@ -202,6 +212,17 @@ def test_a_full_disk_loses_nothing(
 def test_a_record_that_names_no_real_topic_holds_up_no_one(broker: BrokerUnderTest, clock: ManualClock) -> None:
     broker.store_message(SCHEDULE_TOPIC, b"stray", queue_id=0)
     send(broker, b"later", 1)
+    clock.advance(1)
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+def test_a_damaged_message_holds_up_no_one_where_there_is_no_other_replica(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
+    send(broker, b"damaged", 1)
+    send(broker, b"later", 1)
+    damage_head(broker)
     clock.advance(1)
     deliver(broker)
     assert bodies(broker) == [b"later"]
@@ -372,6 +393,43 @@ def test_a_leader_delivers_nothing_before_its_epoch_is_confirmed(make_broker: Ma
     broker.store.flush()
     broker.broker.held_changed()
     assert broker.broker.delivers_messages
+
+
+def damaged_leader(make_broker: MakeBroker) -> tuple[BrokerUnderTest, BrokerUnderTest, int]:
+    """A leader with two messages that are due, of which it cannot read the first, its follower, and where that is in the log."""
+    leader, follower = in_sync_pair(make_broker)
+    send(leader, b"damaged here", 1)
+    send(leader, b"whole", 1)
+    settle(leader, follower)
+    leader.clock.advance(1)
+    offset = damage_head(leader)
+    return leader, follower, offset
+
+
+def test_a_message_that_is_damaged_here_is_delivered_once_another_replica_has_given_it_whole(
+    make_broker: MakeBroker,
+) -> None:
+    leader, follower, offset = damaged_leader(make_broker)
+    look(leader)
+    assert bodies(leader) == []
+    leader.store.write_over(offset, follower.store.records_and_next(offset, 1))
+    leader.clock.advance(1)
+    look(leader)
+    settle(leader, follower)
+    assert bodies(leader) == [b"damaged here", b"whole"]
+
+
+def test_a_message_that_no_replica_gives_whole_is_passed_over_after_ten_minutes(make_broker: MakeBroker) -> None:
+    leader, follower, _offset = damaged_leader(make_broker)
+    look(leader)
+    leader.clock.advance(599)
+    settle(leader, follower)
+    look(leader)
+    assert bodies(leader) == []
+    leader.clock.advance(1)
+    look(leader)
+    settle(leader, follower)
+    assert bodies(leader) == [b"whole"]
 
 
 def test_a_slave_writes_its_masters_progress_down_once_the_delivered_messages_are_durable_here(

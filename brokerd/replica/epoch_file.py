@@ -113,7 +113,7 @@ class EpochFile:
             return None
         fd = self._disk.open(self._path, os.O_RDONLY)
         try:
-            content = self._disk.pread(fd, 1 << 20, 0)
+            content = self._disk.pread(fd, self._disk.size(fd), 0)
         finally:
             self._disk.close(fd)
         try:

@@ -9,11 +9,13 @@ import trio
 import trio.testing
 
 from brokerd.config import BrokerConfig
+from brokerd.replica.epoch_file import EpochFile, EpochState
 from brokerd.replica.pull_protocol import Diverged, Empty, SendBytes, TooOld
 from brokerd.services.flush import FlushService
 from brokerd.services.store_gate import StoreGate
 from tests.brokerd.replica_members import Member, group
-from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ManualClock
+from tests.sim.memory_disk import MemoryDisk
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, ROOT, ManualClock
 
 DAYS_4_MS = 4 * 24 * 3_600_000
 
@@ -110,3 +112,13 @@ def test_a_log_starts_over_where_its_next_file_was_created_ahead() -> None:
     follower.restart()
     assert (follower.store.min_physical_offset, follower.store.end_offset) == (ahead, ahead)
     assert follower.disk.listdir(COMMIT_LOG) == [f"{ahead:020d}"]
+
+
+def test_a_file_of_however_many_epochs_is_read() -> None:
+    """A mebibyte of it was, and the broker did not start."""
+    disk = MemoryDisk()
+    disk.make_directory(ROOT)
+    state = EpochState(epoch=60_000, epoch_map=tuple((number, number * 1_000_000) for number in range(1, 60_001)))
+    EpochFile(disk, ROOT).save(state)
+    assert len(disk.content()[f"{ROOT}/epoch.json"]) > 1 << 20
+    assert EpochFile(disk, ROOT).load() == state

@@ -57,7 +57,9 @@ class Disk(Protocol):
     def listdir(self, path: str) -> list[str]:
         """The names in a directory; none when it doesn't exist."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Raises OSError where that can't be found out: what is there must not be taken for absent."""
+
     def make_directory(self, path: str, *, durable: bool = True) -> None:
         """Create it and its parents, where missing; with `durable` their names are synced."""
 
@@ -123,7 +125,11 @@ class OsDisk:
             return []
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def make_directory(self, path: str, *, durable: bool = True) -> None:
         if os.path.isdir(path):

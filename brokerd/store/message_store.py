@@ -456,7 +456,7 @@ class MessageStore:
             self._note_damage(error.physical_offset)
             raise
         except OSError as error:
-            raise StoreError(f"reading {topic}, queue {queue_id} failed: {error.strerror}") from error
+            raise _unreadable(topic, queue_id, error) from error
 
     def _note_damage(self, physical_offset: int) -> None:
         """For a closer look; what retention has deleted isn't damaged."""
@@ -473,9 +473,15 @@ class MessageStore:
         return b"" if queue is None else self._queues.read(queue, first, count)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the queue's next visible message gets; 0 when there is no such queue."""
+        """The offset that the queue's next visible message gets; 0 when there is no such queue.
+
+        Raises StoreError when the disk can't be read.
+        """
         queue = self._queues.queues.get((topic, queue_id))
-        return self._reader.max_offset(queue) if queue is not None else 0
+        try:
+            return self._reader.max_offset(queue) if queue is not None else 0
+        except OSError as error:
+            raise _unreadable(topic, queue_id, error) from error
 
     def queue_end_offset(self, topic: str, queue_id: int) -> int | None:
         """The offset that the queue's next message gets, visible or not; None when there is no such queue."""
@@ -483,9 +489,15 @@ class MessageStore:
         return None if queue is None else queue.next_offset
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the queue's first message that is kept; its max offset when none is; 0 when there is no queue."""
+        """The offset of the queue's first message that is kept; its max offset when none is; 0 when there is no queue.
+
+        Raises StoreError when the disk can't be read.
+        """
         queue = self._queues.queues.get((topic, queue_id))
-        return self._reader.min_offset(queue) if queue is not None else 0
+        try:
+            return self._reader.min_offset(queue) if queue is not None else 0
+        except OSError as error:
+            raise _unreadable(topic, queue_id, error) from error
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: BoundaryType = BoundaryType.LOWER
@@ -786,3 +798,7 @@ class MessageStore:
         return RetentionReport(
             tuple(file.base_offset for file in expired), queue_files, self._log.min_offset, used_ratio
         )
+
+
+def _unreadable(topic: str, queue_id: int, error: OSError) -> StoreError:
+    return StoreError(f"reading {topic}, queue {queue_id} failed: {error.strerror}")

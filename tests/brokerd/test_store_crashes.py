@@ -399,6 +399,18 @@ def test_an_unreadable_disk_is_reported_as_the_stores_own_error() -> None:
     assert len(bodies(store)) == 4
 
 
+def test_a_disk_on_which_the_end_of_a_queue_cannot_be_read_is_reported_as_the_stores_own_error() -> None:
+    """The delivery of delayed messages took it for a fault of its own, and rested for ten seconds."""
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 4, queues=1)
+    store.flush_consume_queues()
+    store.confirm_offset = store.end_offset - 1
+    disk.fail_reads = errno.EIO
+    with pytest.raises(StoreError, match="reading orders, queue 0 failed"):
+        store.max_offset("orders", 0)
+
+
 def test_above_the_watermark_appends_are_refused_until_there_is_room_again() -> None:
     disk, clock = MemoryDisk(), ManualClock()
     store = open_store(disk, clock)

@@ -158,3 +158,15 @@ def test_the_real_clock_and_disk_say_something(tmp_path: Path) -> None:
     usage = OsDisk().usage(str(tmp_path))
     assert 0.0 <= usage.used_ratio <= 1.0
     assert OsDisk().boot_id()
+
+
+def test_a_file_that_cannot_be_looked_for_is_not_taken_for_absent(tmp_path: Path) -> None:
+    """A broker that took its tombstones, or its checkpoint, for absent would begin without them."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(OSError, match="symbolic links"):
+        OsDisk().exists(str(loop))
+    assert not OsDisk().exists(str(tmp_path / "absent"))
+    (tmp_path / "file").touch()
+    assert OsDisk().exists(str(tmp_path / "file"))
+    assert not OsDisk().exists(str(tmp_path / "file" / "below"))

@@ -205,7 +205,7 @@ class BrokerProcess:
         if attempt is None:
             self.machine.violation(f"{self.name} stored a message that no one sent")
         end_offset = physical_offset + size_bytes
-        record = self.store.read_raw(physical_offset, size_bytes)[:size_bytes]
+        record = self._read(physical_offset, size_bytes)[:size_bytes]
         (message,) = decode_records(record)
         copy = Copy(self.name, self.replica.epoch, physical_offset, end_offset, message.queue_offset)
         self.machine.contents[copy.epoch, physical_offset] = bytes(record)
@@ -344,12 +344,16 @@ class BrokerProcess:
             key = (epochs.epoch_at(start), start)
             records[key] = enough or records.get(key, False)
 
+    def _read(self, offset: int, max_bytes: int) -> bytes:
+        with self.machine.disk.observed():
+            return self.store.read_raw(offset, max_bytes)
+
     def walk(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
         """The log's records between two offsets, each with where it starts. Of one that has died: those on its disk."""
         begin, end = max(begin, self.store.min_physical_offset), min(end, self.store.end_offset)
         while begin < end:
             rots = self._died or self.machine.rot is not None
-            data = self.machine.log_as_written(begin) if rots else self.store.read_raw(begin, 1 << 16)
+            data = self.machine.log_as_written(begin) if rots else self._read(begin, 1 << 16)
             if not data:
                 return
             position = 0

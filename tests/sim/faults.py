@@ -22,6 +22,7 @@ PLAN_EVERY = 10  # seeds
 RING_REPLICAS = 3  # at least
 _EPOCHS, _TABLES = -1, -2  # as queues that no client reads
 _OWN_TOPICS = {RMQ_SYS_EPOCH: _EPOCHS, RMQ_SYS_METADATA: _TABLES}
+_SUPERVISOR_S = 0.5  # until it starts a process again that has ended
 _PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
 
 
@@ -99,6 +100,7 @@ class Faults:
             (self._slow_reads, 0.5),
             (self._sync_error, 0.7),
             (self._call_error, 1.0),
+            (self._read_errors, 0.5),
             (self._short_writes, 0.5),
             (self._full_disk, 0.5),
             *([(self._expire, 1.5)] if self._world.retention else []),
@@ -218,6 +220,34 @@ class Faults:
         random = self._loop.random
         machine.disk.fail_call_in(random.randrange(20), random.choice((errno.EIO, errno.EIO, errno.ENOSPC)))
         self._later(3.0, partial(self._restart_with_well_disk, machine))
+
+    def _read_errors(self) -> None:
+        """A burst of reads, opens and looks at names fails; a broker that ends for that is started again, as by a supervisor."""
+        random, machines = self._loop.random, self._world.machines
+        if any(machine.disk.reads_fail for machine in machines):
+            return
+        count, error = random.choice((1, 1, 3, 10, 30)), random.choice((errno.EIO, errno.EIO, errno.EMFILE))
+        self.fail_reads(self._machine(), random.randrange(50), count, error, random.expovariate(1 / 2.0))
+
+    def fail_reads(self, machine: Machine, reads: int, count: int, error: int, lasts_s: float) -> None:
+        """See SimDisk.fail_reads_in; those that are left after so many seconds do not fail any more."""
+        until_s = self._loop.now_s + lasts_s
+        machine.disk.fail_reads_in(reads, count, error)
+        self._loop.note(f"{machine.name} is to fail {count} reads: {errno.errorcode[error]}")
+
+        def look() -> None:
+            if self.stopped:
+                return
+            if self._loop.now_s < until_s and machine.disk.reads_fail:
+                machine.start()
+                self._loop.after(_SUPERVISOR_S, look)
+                return
+            machine.disk.stop_failing_reads()
+            if machine.process is not None and machine.wants_restart(machine.process):
+                machine.kill()
+            machine.start()
+
+        self._loop.after(_SUPERVISOR_S, look)
 
     def _restart_with_well_disk(self, machine: Machine) -> None:
         machine.disk.heal()

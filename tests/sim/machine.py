@@ -205,6 +205,7 @@ class Machine:
         disk = self.disk
         process = self._process = self.process_type(self, self.settings)
         disk.sync_s = self._sync_s
+        disk.on_failed_call = self._call_failed
         disk.on_death = partial(self._disk_died, process)
 
     def stop(self) -> None:
@@ -310,6 +311,10 @@ class Machine:
             raise Violation(f"{self.name} crashed: {unforeseen[0]!r}") from unforeseen[0]
         self.loop.note(f"{self.name} ends: {_leaves(error) or 'stopped'}")
         self._gone(process)
+
+    def _call_failed(self, name: str, detail: str) -> None:
+        self.loop.note(f"{self.name} fails to {detail if name == 'sync' else f'{name} {detail}'}")
+        self.history.counts["calls of disks that failed"] += 1
 
     def _disk_died(self, process: BrokerProcess) -> None:
         process.trio.dead = True  # in the middle of a step, or of a thread's call: nothing more reaches anything

@@ -223,3 +223,8 @@ class QuorumFaults(Faults):
     def _call_error(self) -> None:
         if not any(machine.blank for machine in self._machines):
             super()._call_error()
+
+    def _read_errors(self) -> None:
+        """Nor this: recovery that can't read what it is to make durable takes the log for uncertain."""
+        if not any(machine.blank for machine in self._machines):
+            super()._read_errors()

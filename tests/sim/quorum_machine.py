@@ -50,7 +50,6 @@ class QuorumMachine(Machine):
         return self.blank and any(is_in_log(copy, epochs, end) for epochs, end in self._lost_logs)
 
     def start(self) -> None:
-        self.disk.on_failed_call = self._call_failed
         if self.disk.failing != COMMIT_LOG:
             # What was to fail the sync of a vote is over with its process: it is no failed sync of the log.
             self.disk.failing, self.disk.fail_syncs = COMMIT_LOG, 0
@@ -111,10 +110,10 @@ class QuorumMachine(Machine):
 
     def _call_failed(self, name: str, detail: str) -> None:
         """Of its log: a sync, or whatever recovery or a truncation was to make durable."""
+        super()._call_failed(name, detail)
         is_opening = self.process is None or self.process.reopening
         if name != "sync" and not is_opening:
             return
-        self.loop.note(f"{self.name} fails to {detail}")
         if COMMIT_LOG.rstrip("/") in detail:
             self.in_doubt, self._failed_in_run = True, self.runs
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 
+from brokerd.store.commit_log import NO_DESCRIPTOR
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.trio_process import block
 
@@ -16,7 +19,8 @@ _HEALED_LOOK_S = 0.5  # longer than a sync takes on a disk that is well
 class SimDisk(MemoryDisk):
     """`fail_syncs` makes the next syncs of files below `failing` fail with EIO: the CommitLog, unless it says otherwise.
 
-    `fail_call_in` makes one call fail, whichever comes then, with `error`. `short_share` of all writes are done in half.
+    `fail_call_in` makes one call that changes something fail, whichever comes then, with `error`. `fail_reads_in` makes some fail
+    that change nothing; the next process meets those that are left. `short_share` of all writes are done in half.
     """
 
     def __init__(self, boot: int = 0) -> None:
@@ -31,6 +35,8 @@ class SimDisk(MemoryDisk):
         self.on_death: Callable[[], None] = lambda: None
         self.on_failed_call: Callable[[str, str], None] = lambda name, detail: None
         self._fail_call_at: int | None = None
+        self._reads_to_come, self._failing_reads, self._read_error = 0, 0, errno.EIO
+        self._is_observed = False
         self._healings = 0
         self._last_line = _LastLine()
         self.log = self._last_line
@@ -42,18 +48,40 @@ class SimDisk(MemoryDisk):
         """Of those that change something."""
         self._fail_call_at, self.error = self.calls + calls, error
 
+    def fail_reads_in(self, reads: int, count: int, error: int) -> None:
+        """After so many reads, opens and looks at names and sizes the next `count` fail; EMFILE those that need a descriptor."""
+        self._reads_to_come, self._failing_reads, self._read_error = reads, count, error
+
+    def stop_failing_reads(self) -> None:
+        self._failing_reads = 0
+
+    @property
+    def reads_fail(self) -> bool:
+        """Whether some of those are to come yet."""
+        return self._failing_reads > 0
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Who looks at the disk meanwhile is no part of what is simulated: nothing fails, and nothing counts."""
+        was_observed, self._is_observed = self._is_observed, True
+        try:
+            yield
+        finally:
+            self._is_observed = was_observed
+
     def write_short(self, share: float, seed: int) -> None:
         self.short_share, self._chance = share, Random(seed)
 
     @property
     def is_to_fail(self) -> bool:
-        """Whether a sync of the log may fail yet."""
-        return self.fail_syncs > 0 or self._fail_call_at is not None
+        """Whether a sync of the log may fail yet, or what recovery does to make it durable."""
+        return self.fail_syncs > 0 or self._fail_call_at is not None or self.reads_fail
 
     def heal(self) -> None:
         """Nothing more fails, a slow sync that is under way is over soon, and there is room again."""
         self._healings += 1
         self.fail_syncs, self._fail_call_at, self.die_at, self.capacity_bytes = 0, None, None, None
+        self.stop_failing_reads()
         self.short_share = self.read_s = 0.0
         self.used_ratio = 0.1
 
@@ -89,9 +117,48 @@ class SimDisk(MemoryDisk):
             if alive and self._dead:
                 self.on_death()
 
+    def _reads(self, name: str, path: str, *, takes_descriptor: bool = False) -> None:
+        if not self._failing_reads or self._is_observed or (self._read_error in NO_DESCRIPTOR and not takes_descriptor):
+            return
+        if self._reads_to_come:
+            self._reads_to_come -= 1
+            return
+        self._failing_reads -= 1
+        self.on_failed_call(name, path)
+        raise OSError(self._read_error, os.strerror(self._read_error), path)
+
+    def open(self, path: str, flags: int) -> int:
+        self._reads("open", path, takes_descriptor=True)
+        return super().open(path, flags)
+
+    def listdir(self, path: str) -> list[str]:
+        self._reads("listdir", path, takes_descriptor=True)
+        return super().listdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._reads("open", path, takes_descriptor=True)
+        super().sync_directory(path)
+
+    def exists(self, path: str) -> bool:
+        self._reads("stat", path)
+        return super().exists(path)
+
+    def permissions(self, path: str) -> int:
+        self._reads("stat", path)
+        return super().permissions(path)
+
+    def size(self, fd: int) -> int:
+        self._reads("stat", self._fds[fd][0])
+        return super().size(fd)
+
+    def next_data(self, fd: int, offset: int) -> int | None:
+        self._reads("seek", self._fds[fd][0])
+        return super().next_data(fd, offset)
+
     def pread(self, fd: int, count: int, offset: int, /) -> bytes:
         if self.read_s:
             block(self.read_s)
+        self._reads("read", self._fds[fd][0])
         return super().pread(fd, count, offset)
 
     def fdatasync(self, fd: int, /) -> None:
@@ -126,6 +193,7 @@ class SimDisk(MemoryDisk):
             before.short_share,
             before._chance,
         )
+        new.fail_reads_in(before._reads_to_come, before._failing_reads, before._read_error)
         return new
 
 

@@ -115,8 +115,9 @@ class EpochMap:
         place = bisect.bisect_left(self._entries, end_offset, key=lambda entry: entry.start_offset)
         del self._entries[place:]
 
-    def drop_before(self, min_offset: int) -> None:
-        """Retention deleted everything in front of `min_offset`: keep the epoch that it falls into, drop older ones."""
-        place = bisect.bisect_right(self._entries, min_offset, key=lambda entry: entry.start_offset)
-        if place > 1:
-            del self._entries[: place - 1]
+    def drop_before(self, min_offset: int, *, kept: int = 0) -> None:
+        """Retention deleted everything in front of `min_offset`: drop older epochs than that of the byte in front of it, which a
+        log that starts over there is told; but keep the last `kept`.
+        """
+        place = bisect.bisect_left(self._entries, min_offset, key=lambda entry: entry.start_offset) - 1
+        del self._entries[: max(0, min(place, len(self._entries) - kept))]

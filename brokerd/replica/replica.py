@@ -58,6 +58,7 @@ from brokerd.replica.voters import MemberHistory, Members
 from brokerd.store import MessageStore, RecordDamagedError, TailDoubt
 from mqwire.mode import Mode
 
+_EPOCHS_KEPT = 1000
 _COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False}
 NO_ONE = -1  # a vote that is no one's, and spent
 
@@ -534,7 +535,12 @@ class Replica:
             self._save()
 
     def remember_epochs(self) -> None:
-        """Save what the log's own records say of epochs and members, before retention deletes such records; raises OSError."""
+        """Save what the log's own records say of epochs and members, before retention deletes such records; raises OSError.
+
+        Of epochs that are not in the log any more the last thousand: for ever they would make a file that no full disk has room
+        for, and only a replica that was away for all of these begins again without them where it could have gone on.
+        """
+        self._epochs.drop_before(self._store.min_physical_offset, kept=_EPOCHS_KEPT)
         remembered = (self._state.epoch_map, self._state.members, self._state.incarnations)
         if remembered != (self._epoch_map_to_save(), *self._members_to_save()):
             self._save()

@@ -59,10 +59,27 @@ def test_cutting_forgets_the_epochs_after_the_cut() -> None:
     assert cut == EpochMap([(1, 100), (4, 300)])
 
 
-def test_retention_keeps_the_epoch_of_the_first_byte() -> None:
-    kept = EpochMap(MAP.entries)
-    kept.drop_before(350)
-    assert kept == EpochMap([(4, 300), (6, 700)])
+@pytest.mark.parametrize(
+    ("min_offset", "kept", "first"),
+    [
+        (0, 0, 1),
+        (100, 0, 1),
+        (300, 0, 1),
+        (301, 0, 4),
+        (350, 0, 4),
+        (701, 0, 6),
+        (1000, 0, 6),
+        (1000, 2, 4),
+        (1000, 9, 1),
+    ],
+)
+def test_retention_keeps_the_epoch_in_front_of_the_first_byte_and_the_last_ones(
+    min_offset: int, kept: int, first: int
+) -> None:
+    left = EpochMap(MAP.entries)
+    left.drop_before(min_offset, kept=kept)
+    assert left == EpochMap([entry for entry in MAP.entries if entry.epoch >= first])
+    assert left.epoch_at(min_offset - 1) == MAP.epoch_at(min_offset - 1)
 
 
 @pytest.mark.parametrize("entry", [(6, 800), (5, 800), (7, 700), (7, 650)])
@@ -114,3 +131,29 @@ def test_repeated_answers_lead_any_follower_to_the_common_prefix(
         log = log[: cut // 10]
     assert log == leader[: len(log)]
     assert len(log) == min(common, len(log))
+
+
+@given(histories(), st.data())
+def test_epochs_that_retention_dropped_mislead_no_follower(
+    logs: tuple[list[tuple[int, int]], list[tuple[int, int]]], data: st.DataObject
+) -> None:
+    """It keeps of its log what is the leader's, or begins again; never less than with all epochs while both have what is common."""
+    leader, log = logs
+    common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(leader, log, strict=False))) * 10
+    leader_min, own_min = (data.draw(st.integers(0, len(one))) * 10 for one in (leader, log))
+    leader_map, own_map = map_of(leader), map_of(log)
+    leader_map.drop_before(leader_min)
+    own_map.drop_before(own_min)
+    end = len(log) * 10
+    while end >= leader_min:
+        answer = leader_map.divergence(own_map.last_epoch, end, len(leader) * 10)
+        if answer is None:
+            assert log[: end // 10] == leader[: end // 10]
+            return
+        to_offset = own_map.truncation_offset(answer, end)
+        assert to_offset < end
+        if to_offset < own_min:
+            break  # Empty
+        end = to_offset
+        own_map.truncate(end)
+    assert common < max(leader_min, own_min)

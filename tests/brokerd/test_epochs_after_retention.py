@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import trio
 import trio.testing
 
@@ -112,6 +113,21 @@ def test_a_log_starts_over_where_its_next_file_was_created_ahead() -> None:
     follower.restart()
     assert (follower.store.min_physical_offset, follower.store.end_offset) == (ahead, ahead)
     assert follower.disk.listdir(COMMIT_LOG) == [f"{ahead:020d}"]
+
+
+def test_epochs_that_are_in_the_log_no_more_are_forgotten_but_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brokerd.replica.replica._EPOCHS_KEPT", 2)
+    leader, follower = group()
+    for epoch in range(2, 7):
+        leader.replica.promote(epoch - 1, epoch, 0.0, 0)
+        leader.send()
+    fill_files(leader, 3)
+    expire(leader)
+    for _ in ("now", "after a restart"):
+        assert [entry.epoch for entry in leader.replica.epochs.entries] == [5, 6]
+        leader.restart()
+    leader.replica.promote(6, 7, 0.0, 0)
+    assert follower.pull_from(leader) == TooOld(leader.store.min_physical_offset, 6)
 
 
 def test_a_file_of_however_many_epochs_is_read() -> None:

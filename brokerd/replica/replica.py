@@ -740,6 +740,7 @@ class Replica:
             raise RoleRefused("a leader's log is never emptied")
         # The byte in front of the log stands for all of its epoch that is not here any more.
         self._epochs = EpochMap([(epoch, min_offset - 1)] if epoch and min_offset else [])
+        self._members.truncate(0)
         if members is not None and members.voters:  # as the leader has them: the record that says so may be deleted too
             self._members = MemberHistory(self._settings.members, [(max(0, min_offset - 1), members)])
         self.modes.truncate(0)

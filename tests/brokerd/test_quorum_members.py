@@ -218,6 +218,16 @@ def test_one_that_starts_over_after_retention_learns_who_counts() -> None:
     assert newcomer.replica.members == group[0].replica.members
 
 
+def test_voters_that_only_an_emptied_log_named_count_no_more() -> None:
+    """Nor did those that its leader's log names, whose records stand further to the front."""
+    group = QuorumGroup.led(3, observers=1)
+    former = group[0]
+    former.elections.add_voter(3, former.now_s, FIRST_MS)
+    former.replica.stop_leading()
+    former.replica.start_over(0, 0, lambda: former.store.start_over(0))
+    assert former.replica.members.voters == (0, 1, 2)
+
+
 def test_the_history_keeps_changes_only() -> None:
     history = MemberHistory(Members((0,)))
     for offset in range(0, 10_000, 100):

@@ -21,7 +21,7 @@ from mqwire.mode import Mode
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy
 from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environment_of
-from tests.sim.sim_requests import QueryOffset, Read, Send
+from tests.sim.sim_requests import ChangeTopic, CommitOffset, QueryOffset, Read, Send
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess
 from tests.sim.wire import TOPICS
@@ -246,8 +246,17 @@ class BrokerProcess:
         elif isinstance(request, QueryOffset) and reply.code == ResponseCode.SUCCESS:
             offset = reply.header(QueryConsumerOffsetResponseHeader).offset
             self.history.resumes(self.name, request.queue, offset, newest=self.leads_newest())
+        elif isinstance(request, CommitOffset | ChangeTopic):
+            if (
+                reply.code == ResponseCode.SUCCESS and reply.remark is None
+            ):  # a remark says that the master alone has it
+                self.history.changed(request, self._last_confirmed())
         elif isinstance(request, Read) and reply.code == ResponseCode.SUCCESS:
             self._shown(bytes(reply.body))
+
+    def _last_confirmed(self) -> Copy:
+        end = self.replica.confirm_offset
+        return Copy(self.name, self.replica.epochs.epoch_at(end - 1), end - 1, end, -1)
 
     def leads_newest(self) -> bool:
         """Whether it leads, and no process has heard of a newer epoch: a leader of the past may know less."""

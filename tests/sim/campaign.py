@@ -35,11 +35,16 @@ class Row:
         self.elapsed_s += result.elapsed_s
         self.cpu_s += result.cpu_s
 
+    def _changes(self) -> str:
+        """Of the commits of offsets and changes of topics that were answered: how many had to survive."""
+        judged, excused = (self.counts[f"answered changes {what}"] for what in ("judged", "that may be lost"))
+        return f"{judged:,} of {judged + excused:,}"
+
     def line(self, jobs: int) -> str:
         """A row of the table. The seeds of several rows may overlap, so wall time is that of its seeds over `jobs`."""
         return (
             f"| {self.mode} | {self.flush} | {self.seeds:,} | {self.counts['SEND_OK']:,} | {self.counts['faults']:,}"
-            f" | {self.violations} | {self.elapsed_s / jobs:,.0f} s | {self.cpu_s / max(1, self.seeds):.2f} s |"
+            f" | {self._changes()} | {self.violations} | {self.elapsed_s / jobs:,.0f} s | {self.cpu_s / max(1, self.seeds):.2f} s |"
         )
 
 
@@ -92,8 +97,10 @@ def campaign(
     except KeyboardInterrupt:
         print("interrupted: the table is of those that were run", file=sys.stderr)
         status = 130
-    print("\n| mode | flush | seeds | SEND_OK | faults | violations | wall time | processor time of a seed |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    print(
+        "\n| mode | flush | seeds | SEND_OK | faults | changes judged | violations | wall time | processor time of a seed |"
+    )
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for row in rows.values():
         print(row.line(jobs))
     if len(rows) == 1:

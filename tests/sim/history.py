@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple
 
 from brokerd.replica.epoch_map import EpochMap
+from tests.sim.sim_requests import ChangeTopic, CommitOffset
 
 
 class Violation(BaseException):
@@ -89,6 +92,13 @@ class Seen:
     safe: bool
 
 
+class AnsweredTopic(NamedTuple):
+    """What its last change came to, and what that survives with."""
+
+    exists: bool
+    copy: Copy
+
+
 class History:
     """The observer."""
 
@@ -113,8 +123,8 @@ class History:
         self._led_after_fence = 0  # the newest epoch of such a one
         self.expired_below = 0  # up to there some replica's retention has deleted the log
         self.consumed: set[bytes] = set()  # by the consumer that commits and resumes
-        self.answered_offsets: dict[int, int] = {}  # queue -> the highest offset whose commit was answered
-        self.answered_topics: dict[str, bool | None] = {}  # whether it exists; None: its last change was not answered
+        self._answered_offsets: dict[int, list[tuple[int, Copy]]] = {}  # by queue, each with what it survives with
+        self.answered_topics: dict[str, AnsweredTopic | None] = {}  # None: its last change was not answered
         self._leaders: dict[int, str] = {}
         self._reported_epochs: dict[str, int] = {}
         self.newest_epoch = 0  # that any process has reported
@@ -136,6 +146,32 @@ class History:
         self.attempts[attempt].code = code
         self.attempts[attempt].queue_offset = queue_offset
         self.counts[code] += 1
+
+    def changed(self, request: CommitOffset | ChangeTopic, copy: Copy) -> None:
+        """A broker answers that the change is done. Its record is not after `copy`, the last one that is confirmed there: whoever
+        has that has the change."""
+        if isinstance(request, CommitOffset):
+            self.counts["commits"] += 1
+            self._answered_offsets.setdefault(request.queue, []).append((request.offset, copy))
+        else:
+            self.counts["changes of topics"] += 1
+            self.answered_topics[request.topic] = AnsweredTopic(request.exists, copy)
+
+    def committed_offsets(self) -> dict[int, int]:
+        """By queue: the highest offset whose commit was answered and may not be lost."""
+        surviving = {
+            queue: [offset for offset, copy in commits if not self.may_be_lost(copy)]
+            for queue, commits in self._answered_offsets.items()
+        }
+        return {queue: max(offsets) for queue, offsets in surviving.items() if offsets}
+
+    def count_changes(self) -> None:
+        """Count how many answered changes are judged at the end, and how many may be lost."""
+        copies = [copy for commits in self._answered_offsets.values() for _, copy in commits]
+        copies += [change.copy for change in self.answered_topics.values() if change is not None]
+        lost = sum(map(self.may_be_lost, copies))
+        self.counts["answered changes judged"] += len(copies) - lost
+        self.counts["answered changes that may be lost"] += lost
 
     # --- brokers
 
@@ -223,13 +259,13 @@ class History:
 
     def resumes(self, node: str, queue: int, offset: int, *, newest: bool) -> None:
         """A consumer got its group's offset."""
-        committed = self.answered_offsets.get(queue, 0)
-        if newest and offset < committed and not self.has_losses:
+        committed = self.committed_offsets().get(queue, 0)
+        if newest and offset < committed:
             raise Violation(f"{node} has a consumer resume at {offset} of queue {queue}, which committed {committed}")
 
     def sent_back(self, queue: int, asked: int, moved_to: int) -> None:
         """A consumer that asked for the messages from one offset on was sent to another."""
-        if moved_to < asked and not self.has_losses:
+        if moved_to < asked and (not self.has_losses or moved_to < self.committed_offsets().get(queue, 0)):
             raise Violation(f"a consumer of queue {queue} was sent back from {asked} to {moved_to}")
 
     # --- what may be lost
@@ -277,8 +313,19 @@ class History:
 
     @property
     def has_losses(self) -> bool:
-        """Whether anything may be lost at all: then offsets and topics may be, too."""
+        """Whether anything may be lost at all."""
         return bool(self.lost_ranges)
+
+    @property
+    def first_epoch_after_a_loss(self) -> float:
+        """From it on a message may have the queue offset of another that was read, and is lost."""
+        return min(
+            (
+                lost.epochs.last_epoch + 1 if lost.lost_from is not None else lost.below_epoch
+                for lost in self.lost_ranges
+            ),
+            default=inf,
+        )
 
     def may_be_lost(self, copy: Copy) -> bool:
         return any(lost.explains(copy) for lost in self.lost_ranges)

@@ -206,12 +206,8 @@ class Consumer(_LeaderSeeker):
         self.network.call(self, target, Read(queue, asked), answered, timeout_s=0.5)
 
     def _commit(self, queue: int, offset: int) -> None:
-        answered_offsets = self.history.answered_offsets
-
         def answered(is_held: bool | None) -> None:
             if is_held:
-                answered_offsets[queue] = max(offset, answered_offsets.get(queue, 0))
-                self.history.counts["commits"] += 1
                 self.run()
             else:
                 self.look_for_the_leader()
@@ -224,15 +220,13 @@ class TopicAdmin(_LeaderSeeker):
 
     def act(self) -> None:
         topics = self.history.answered_topics
-        made = [topic for topic, exists in topics.items() if exists]
+        made = [topic for topic, change in topics.items() if change is not None and change.exists]
         exists = not made or self.loop.random.random() < 0.7
         topic = f"topic{len(topics)}" if exists else self.loop.random.choice(made)
         topics[topic] = None
 
         def answered(is_done: bool | None) -> None:
             if is_done:
-                topics[topic] = exists
-                self.history.counts["changes of topics"] += 1
                 self.run()
             else:
                 self.look_for_the_leader()

@@ -1,9 +1,10 @@
-"""What a power cut may cost, as the observer judges it."""
+"""What may be lost, as the observer judges it."""
 
 from __future__ import annotations
 
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.history import Copy, History
+from tests.sim.sim_requests import CommitOffset
 
 EPOCHS = EpochMap([(1, 0)])
 LAST = Copy("r0", 1, 900, 1000, 9)
@@ -48,3 +49,17 @@ def test_a_leader_of_the_past_does_not_say_who_has_to_keep_what() -> None:
     history.keeps(1, frozenset({"r0"}))
     history.power_cut("r0", EPOCHS, 1000, 500)
     assert not history.may_be_lost(LAST)
+
+
+def test_a_commit_that_was_answered_counts_after_a_loss_unless_it_is_lost_itself() -> None:
+    history = observed(r0=500)
+    history.keeps(1, frozenset({"r0"}))
+    history.changed(CommitOffset(3, 7), SYNCED)
+    history.changed(CommitOffset(3, 9), LAST)
+    history.changed(CommitOffset(4, 2), LAST)
+    assert history.committed_offsets() == {3: 9, 4: 2}
+    history.power_cut("r0", EPOCHS, 1000, 500)
+    assert history.committed_offsets() == {3: 7}
+    history.count_changes()
+    assert history.counts["answered changes judged"] == 1
+    assert history.counts["answered changes that may be lost"] == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.store import MessageStore
 from mqwire.message import StoredMessage
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
@@ -37,8 +38,7 @@ def judge(world: World) -> None:
     waiting = {where: message for where, message in first.items() if where[0] == RMQ_SYS_SCHEDULE_TOPIC}
     _judge_messages(world.history, messages, waiting)
     _judge_readers(world.history, messages)
-    if not world.history.has_losses:
-        _judge_tables(world, messages)
+    _judge_tables(world, messages)
 
 
 Content = dict[tuple[str, int, int], StoredMessage]
@@ -112,29 +112,41 @@ def _judge_readers(history: History, messages: Content) -> None:
 
 
 def _judge_tables(world: World, messages: Content) -> None:
-    """Offsets and topics are as answered; a consumer that resumes has seen what lies before that."""
+    """Offsets and topics are as answered, unless that may be lost; a consumer that resumes has seen what lies before that."""
     history = world.history
+    history.count_changes()
     for machine in world.machines:
         process = machine.process
         assert process is not None, "groups in sync run"
         broker = process.broker
-        for queue, offset in history.answered_offsets.items():
+        for queue, offset in history.committed_offsets().items():
             now = broker.consumer_offsets.query(topic_of(queue), READ_GROUP, queue % QUEUES)
             if now < offset:
                 raise Violation(f"the offset of queue {queue} fell from {offset} to {now} on {machine.name}")
-        for topic, exists in history.answered_topics.items():
-            if exists is not None and (broker.topic_configs.select(topic) is not None) is not exists:
-                raise Violation(f"topic {topic} was {'made' if exists else 'deleted'}, and is not so on {machine.name}")
+        for topic, change in history.answered_topics.items():
+            if change is None or history.may_be_lost(change.copy):
+                continue
+            if (broker.topic_configs.select(topic) is not None) is not change.exists:
+                made = "made" if change.exists else "deleted"
+                raise Violation(f"topic {topic} was {made}, and is not so on {machine.name}")
         if process.replica.leads:
-            for (topic, queue_id, offset), message in messages.items():
-                attempt = history.by_body[message.body]
-                resumes_at = broker.consumer_offsets.query(topic, READ_GROUP, queue_id)
-                if attempt.code == "SEND_OK" and offset < resumes_at and message.body not in history.consumed:
-                    raise Violation(
-                        f"the consumer resumes at {resumes_at} of queue {queue_id} of {topic}, and has never seen message"
-                        f" {attempt.number} at {offset}"
-                    )
-    history.counts["runs whose tables were judged"] += 1
+            _judge_consumed(history, broker.consumer_offsets, messages)
+
+
+def _judge_consumed(history: History, offsets: ConsumerOffsetManager, messages: Content) -> None:
+    """Of messages of epochs before the first loss: what came later may have the offset of one that was read, and is lost."""
+    for (topic, queue_id, offset), message in messages.items():
+        attempt = history.by_body[message.body]
+        resumes_at = offsets.query(topic, READ_GROUP, queue_id)
+        if attempt.code != "SEND_OK" or offset >= resumes_at or message.body in history.consumed:
+            continue
+        if history.has_losses and (attempt.delayed or attempt.promised.epoch >= history.first_epoch_after_a_loss):
+            history.counts["messages in front of a consumer that are not judged after a loss"] += 1
+            continue
+        raise Violation(
+            f"the consumer resumes at {resumes_at} of queue {queue_id} of {topic}, and has never seen message"
+            f" {attempt.number} at {offset}"
+        )
 
 
 def _of(copy: Copy) -> str:

@@ -32,6 +32,7 @@ from mqwire.headers_replica import (
 if TYPE_CHECKING:
     from brokerd.processors.context import Elector, MetadataLog
 
+_ASSIGNED = "this group's leader is assigned, not elected: promote a replica, without naming any that are lost"
 _FREEZE_MAX_MS = 30_000
 _CUT_MAX_MS = 60_000
 _READ_MAX_MESSAGES = 256
@@ -76,9 +77,7 @@ def promote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
         if lost and elections is not None:
             broker.quorum.take(elections.recover(lost, header.expected_epoch, header.new_epoch, *now))
         elif lost:
-            raise RoleRefused(
-                "this group's leader is assigned, not elected: promote a replica, without naming any that are lost"
-            )
+            raise RoleRefused(_ASSIGNED)
         else:
             broker.replica.promote(header.expected_epoch, header.new_epoch, *now, _ids_in(header.in_sync))
     except RoleRefused as refused:
@@ -97,7 +96,14 @@ def demote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     header = request.header(ReplicaDemoteRequestHeader)
     _check_target(broker, header.group, broker.replica.settings.replica_id)
     led = broker.replica.leads
+    lost, elections = _ids_in(header.lost), broker.replica.elections
     try:
+        if lost and elections is not None:
+            now_s = broker.clock.monotonic()
+            broker.quorum.take(elections.promise_recovery(lost, header.epoch, header.leader_address, now_s))
+            return request.reply(body=replica_status(broker).to_json())
+        if lost:
+            raise RoleRefused(_ASSIGNED)
         broker.replica.step_down(header.epoch, header.leader_address)
     except RoleRefused as refused:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused

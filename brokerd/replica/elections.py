@@ -240,24 +240,37 @@ class Elections:
         if refusal is not None:
             raise RoleRefused(refusal)
 
+    def promise_recovery(self, lost: Collection[int], epoch: int, leader_address: str | None, now_s: float) -> Outcome:
+        """Promise `epoch` to a recovery without the voters that are `lost`: this replica takes nothing older, votes for no one in
+        it, and promises it to no other one, since the replica at `leader_address` is to lead in the next. Safe to repeat.
+        """
+        self._survivors(lost)
+        quorum = self._quorum
+        refusal = quorum.why_not_give_up(now_s) or quorum.why_not_promise(epoch, leader_address)
+        if refusal is not None:
+            raise RoleRefused(refusal)
+        self._now_s = now_s
+        return self._do(quorum.promise(epoch, leader_address, now_s), 0)
+
     def recover(self, lost: Collection[int], expected_epoch: int, new_epoch: int, now_s: float, now_ms: int) -> Outcome:
         """Lead in `new_epoch`, with the voters that are not `lost` as the only ones.
 
         The way out when a majority of the voters' disks is gone for good: no election can be won any more. What only the lost
-        ones held is lost; should one of them come back with its disk, it may lead a group of its own.
+        ones held is lost; should one of them come back with its disk, it may lead a group of its own. `expected_epoch` is one
+        that all that are left have promised (highwater/recovery_order.py).
         """
         replica, quorum = self._replica, self._quorum
         if replica.leads and replica.epoch == new_epoch:
             return Outcome()  # the same request, repeated
-        survivors = tuple(voter for voter in replica.members.voters if voter not in lost)
         if new_epoch <= expected_epoch or replica.epoch != expected_epoch:
             raise RoleRefused(f"this replica is in epoch {replica.epoch}, not {expected_epoch}: read haStatus again")
-        if replica.settings.replica_id not in survivors:
-            raise RoleRefused(f"replica {replica.settings.replica_id} is no voter, or is called lost itself")
-        if len(survivors) >= replica.members.majority:
-            raise RoleRefused(f"replicas {survivors} are a majority of the voters: they elect a leader by themselves")
+        survivors = self._survivors(lost)
         if (refusal := quorum.why_not_recover(now_s)) is not None:
             raise RoleRefused(refusal)
+        addresses = {**replica.settings.peers, **replica.saved.replicas}
+        gone = {address for key, address in addresses.items() if key in lost}
+        if quorum.leader_address not in (None, replica.settings.address, *gone):
+            raise RoleRefused(f"epoch {replica.epoch} is another's, at {quorum.leader_address}, who is not called lost")
         self._now_s = now_s
         known = replica.members
         for voter in lost:
@@ -266,6 +279,16 @@ class Elections:
             "group %s: an operator says that voters %s are lost for good", replica.settings.group, sorted(lost)
         )
         return self._do(quorum.recover(new_epoch, survivors, now_s), now_ms, known)
+
+    def _survivors(self, lost: Collection[int]) -> tuple[int, ...]:
+        """The voters that are not lost; raises RoleRefused where they elect by themselves, or this replica is none of them."""
+        own_id, members = self._replica.settings.replica_id, self._replica.members
+        survivors = tuple(voter for voter in members.voters if voter not in lost)
+        if own_id not in survivors:
+            raise RoleRefused(f"replica {own_id} is no voter, or is called lost itself")
+        if len(survivors) >= members.majority:
+            raise RoleRefused(f"replicas {survivors} are a majority of the voters: they elect a leader by themselves")
+        return survivors
 
     def add_voter(self, replica_id: int, now_s: float, now_ms: int) -> None:
         """Make an observer count, one that keeps up: a group that waits for it confirms nothing meanwhile."""

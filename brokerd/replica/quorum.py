@@ -244,15 +244,40 @@ class Quorum:
         self._led_from_s = now_s
         self._pullers = {key: Puller(*pull) for key, pull in pulls.items()}
 
-    def why_not_recover(self, now_s: float) -> str | None:
-        """Why this replica must not lead by an operator's word alone; None when it may."""
+    def why_not_give_up(self, now_s: float) -> str | None:
+        """Why a majority of the voters can't be gone, by what this replica hears; None when it may be."""
         if self.state is State.LEADER and self.recent_majority(now_s):
             return f"this replica leads in epoch {self.epoch}, and a majority follows it: there is nothing to recover"
         if self.state is State.FOLLOWER and now_s - self._heard_s < self.times.pull_timeout[0]:
             return f"the leader of epoch {self.epoch} answers here: there is nothing to recover"
+        return None
+
+    def why_not_recover(self, now_s: float) -> str | None:
+        """Why this replica must not lead by an operator's word alone; None when it may."""
+        if (refusal := self.why_not_give_up(now_s)) is not None:
+            return refusal
         if not self._log.joined:
             return "its disk is new: it has not held what the group confirmed"
         return self.why_not_electable()
+
+    def why_not_promise(self, epoch: int, leader_address: str | None) -> str | None:
+        """Why this replica does not promise an epoch to who is to lead after it; None when it does."""
+        if self._halted is not None:
+            return self._halted
+        named = None if leader_address == self._address else leader_address
+        agreed = self.leader_address == named and self.voted_for is None and self.state is not State.LEADER
+        if epoch > self.epoch or (epoch == self.epoch and agreed):
+            return None
+        return f"epoch {epoch} is not above {self.epoch}, which this replica has seen"
+
+    def promise(self, epoch: int, leader_address: str | None, now_s: float) -> Ready:
+        """Promise `epoch`, durably: the replica at `leader_address` is to lead after it. It leads in none yet, and is not heard."""
+        ready = Ready()
+        if epoch > self.epoch:
+            self._unattached(epoch, now_s, ready)
+            self.leader_address = None if leader_address == self._address else leader_address
+            ready.vote = self._vote()
+        return ready
 
     def recover(self, epoch: int, survivors: Iterable[int], now_s: float) -> Ready:
         """Lead in `epoch` with `survivors` as the only voters: an operator says that all others are lost for good."""

@@ -136,12 +136,15 @@ class ReplicaAdmin(AdminBase):
         )
         return await self._status(address, request)
 
-    async def demote(self, address: str, group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaStatus:
+    async def demote(
+        self, address: str, group: str, *, epoch: int, leader_address: str | None = None, lost: Sequence[int] = ()
+    ) -> ReplicaStatus:
         """Make the replica stop leading, because the group is, or is about to be, in `epoch`; safe to repeat.
 
-        The answer says how far its log goes. `leader_address` is the replica to follow.
+        The answer says how far its log goes. `leader_address` is the replica to follow. With `lost`, of a group that elects, it
+        promises that epoch to a recovery without these, by which the one at `leader_address` is to lead; a BrokerError otherwise.
         """
-        request = replica_requests.demote(group, epoch=epoch, leader_address=leader_address)
+        request = replica_requests.demote(group, epoch=epoch, leader_address=leader_address, lost=lost)
         return await self._status(address, request)
 
     async def freeze_sends(self, address: str, group: str, *, epoch: int, for_ms: int) -> ReplicaStatus:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from random import Random
 from typing import Annotated
 
 import typer
@@ -12,8 +13,9 @@ from highwater._admin_replica import GroupMember
 from highwater._cli_output import EXIT_REFUSED
 from highwater._cli_session import Session, verb
 from highwater._sync_admin import Admin
-from highwater.errors import NoRouteError
-from highwater.promotion import Standing, ballot_above, judge_recovery
+from highwater.errors import HighwaterError, NoRouteError
+from highwater.promotion import Standing, ballot_drawn, judge_recovery
+from highwater.recovery_order import LeadRecovered, PromiseRecovery, recovery_order
 from mqwire.bodies import ReplicaStatus
 
 app = typer.Typer()
@@ -122,20 +124,54 @@ def recover_quorum(
         if confirm != group:
             print(f"highwater: {recovery.loss} To go on: --confirm {group}", flush=True)
             raise typer.Exit(EXIT_REFUSED)
-        done = admin.promote(
-            wanted.address,
-            group,
-            broker_id,
-            expected_epoch=wanted.epoch,
-            new_epoch=ballot_above(status.epoch for status in statuses.values()).epoch,
-            lost=recovery.lost,
-        )
+        ballot = ballot_drawn((status.epoch for status in statuses.values()), Random())
+        addresses = {key: status.address for key, status in statuses.items()}
+        done = _recovered(admin, group, addresses, recovery_order(recovery, broker_id, ballot))
     session.done(
         f"replica {broker_id} at {done.address} leads {group} in epoch {done.epoch}; voters: {list(recovery.survivors)}."
         " Start replicas with empty disks, and let them count with addObserver and addVoter",
         group=group, broker_id=broker_id, address=done.address, epoch=done.epoch, voters=list(recovery.survivors),
         lost=list(recovery.lost),
     )  # fmt: skip
+
+
+def _recovered(
+    admin: Admin,
+    group: str,
+    addresses: Mapping[int, str],
+    requests: Generator[PromiseRecovery | LeadRecovered, ReplicaStatus | HighwaterError, ReplicaStatus],
+) -> ReplicaStatus:
+    """Do what the order asks for, one request after the other."""
+    request = next(requests)
+    while True:
+        try:
+            said: ReplicaStatus | HighwaterError = _asked(admin, group, addresses, request)
+        except HighwaterError as error:
+            said = error
+        try:
+            request = requests.send(said)
+        except StopIteration as end:
+            status: ReplicaStatus = end.value
+            return status
+
+
+def _asked(
+    admin: Admin, group: str, addresses: Mapping[int, str], request: PromiseRecovery | LeadRecovered
+) -> ReplicaStatus:
+    address = addresses[request.replica_id]
+    match request:
+        case PromiseRecovery():
+            leader_address = addresses[request.leader_id]
+            return admin.demote(address, group, epoch=request.epoch, leader_address=leader_address, lost=request.lost)
+        case LeadRecovered():
+            return admin.promote(
+                address,
+                group,
+                request.replica_id,
+                expected_epoch=request.expected_epoch,
+                new_epoch=request.new_epoch,
+                lost=request.lost,
+            )
 
 
 @verb(app, "addObserver")

@@ -416,12 +416,15 @@ class Admin(SyncClient[AsyncAdmin]):
             lost=lost,
         )
 
-    def demote(self, address: str, group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaStatus:
+    def demote(
+        self, address: str, group: str, *, epoch: int, leader_address: str | None = None, lost: Sequence[int] = ()
+    ) -> ReplicaStatus:
         """Make the replica stop leading, because the group is, or is about to be, in `epoch`; safe to repeat.
 
-        The answer says how far its log goes. `leader_address` is the replica to follow.
+        The answer says how far its log goes. `leader_address` is the replica to follow. With `lost`, of a group that elects, it
+        promises that epoch to a recovery without these, by which the one at `leader_address` is to lead; a BrokerError otherwise.
         """
-        return self._run(self._twin.demote, address, group, epoch=epoch, leader_address=leader_address)
+        return self._run(self._twin.demote, address, group, epoch=epoch, leader_address=leader_address, lost=lost)
 
     def freeze_sends(self, address: str, group: str, *, epoch: int, for_ms: int) -> ReplicaStatus:
         """Have the master refuse sends for so long, so that a slave can catch up; 0 takes them again at once."""

@@ -220,10 +220,10 @@ def judge_recovery(voters: Collection[int], answers: Mapping[int, Standing], wan
 def _recovery_loss(lost: Sequence[int], voters: int, wanted: Standing) -> Sentence:
     return say_count(
         "%(names)s of %(all)s voters is given up for good. Whatever was acknowledged and is not in the log of %(name)s, which"
-        " ends at %(place)s, is lost, and how much that is can't be known. A replica that was given up must never run again"
+        " ends at %(place)s, is lost, and how much that is can't be known. Stop each that is given up, and never let it run again"
         " with its old disk: it could lead a group of its own.",
         "%(names)s of %(all)s voters are given up for good. Whatever was acknowledged and is not in the log of %(name)s, which"
-        " ends at %(place)s, is lost, and how much that is can't be known. A replica that was given up must never run again"
+        " ends at %(place)s, is lost, and how much that is can't be known. Stop each that is given up, and never let it run again"
         " with its old disk: it could lead a group of its own.",
         len(lost),
         names=_capital_names(lost),

@@ -71,11 +71,16 @@ class ReplicaPromoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class ReplicaDemoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
-    """REPLICA_DEMOTE (20004): stop leading, because the group is, or is about to be, in `epoch`."""
+    """REPLICA_DEMOTE (20004): stop leading, because the group is, or is about to be, in `epoch`.
+
+    With `lost`, of a group that elects: a promise, unless a leader answers there. Its voters that are gone for good, a majority of
+    all, are given up, and the replica at `leader_address` is to lead.
+    """
 
     group: str
     epoch: Int64
     leader_address: str | None = None
+    lost: str = ""  # ids with ; between them
 
 
 class ReplicaFreezeSendsRequestHeader(CustomHeader, frozen=True, kw_only=True):

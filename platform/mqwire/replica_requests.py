@@ -58,9 +58,14 @@ def promote(
     )
 
 
-def demote(group: str, *, epoch: int, leader_address: str | None = None) -> ReplicaRequest:
-    """Promise `epoch`: lead and follow no one in it or below. `leader_address` is the replica to follow."""
-    header = ReplicaDemoteRequestHeader(group=group, epoch=epoch, leader_address=leader_address)
+def demote(group: str, *, epoch: int, leader_address: str | None = None, lost: Sequence[int] = ()) -> ReplicaRequest:
+    """Promise `epoch`: lead and follow no one in it or below. `leader_address` is the replica to follow.
+
+    `lost`: of a group that elects, its voters that are gone for good; the replica at `leader_address` is to lead then.
+    """
+    header = ReplicaDemoteRequestHeader(
+        group=group, epoch=epoch, leader_address=leader_address, lost=";".join(map(str, lost))
+    )
     return ReplicaRequest(HighwaterRequestCode.REPLICA_DEMOTE, header)
 
 

@@ -429,8 +429,10 @@ def test_a_group_that_lost_a_majority_of_its_disks_goes_on_with_who_is_left() ->
     group.live(8.0)
     assert group.leaders == []
     left = group[4]
-    epoch = max(group[3].replica.epoch, left.replica.epoch)
-    group.sent(left, left.elections.recover({0, 1, 2}, left.replica.epoch, epoch + 1, left.now_s, FIRST_MS))
+    epoch = max(group[3].replica.epoch, left.replica.epoch) + 1
+    for node in (left, group[3]):
+        node.elections.promise_recovery({0, 1, 2}, epoch, "r4", node.now_s)
+    group.sent(left, left.elections.recover({0, 1, 2}, epoch, epoch + 1, left.now_s, FIRST_MS))
     group.live(3.0)
     assert group.leaders == [4]
     assert (left.replica.members.voters, group[3].replica.members.voters) == ((3, 4), (3, 4))

@@ -68,6 +68,7 @@ class ScriptedQuorum:
             patch.object(replica_remoting, "replica_statuses", self._statuses),
             patch.object(replica_remoting, "replica_transfer", self._transfer),
             patch.object(replica_remoting, "replica_members", self._members),
+            patch.object(replica_remoting, "replica_recovery_promise", self._promise),
             patch.object(replica_remoting, "replica_promote", self._recover),
             patch.object(replica_remoting, "group_masters", self._masters),
             patch.object(replica_remoting, "probe_send", self._probe),
@@ -198,6 +199,18 @@ class ScriptedQuorum:
         if not self.stuck:
             self.elect(target)
         return self._answer(self._at(address))
+
+    def _promise(
+        self, cluster: Cluster, address: str, *, group: str, epoch: int, leader_address: str, lost: Sequence[int]
+    ) -> Answer:
+        replica = self._at(address)
+        if not replica.answers:
+            return Answer(error="connection refused")
+        self._called(f"promise {replica.replica_id}")
+        if replica.epoch >= epoch or self.majority_is_there:
+            return Answer(error="there is nothing to recover", refused=True)
+        replica.epoch = epoch
+        return self._answer(replica)
 
     def _recover(
         self,

@@ -257,7 +257,7 @@ def test_a_group_goes_on_without_a_lost_majority_and_grows_again(
     stopped = [call for call in driver.calls if call.startswith("remove ")]
     assert (len(stopped), group.calls) == (2, [])  # no one leads before the lost ones have surely ended
     assert run_all(operation, driver).state == OperationState.COMPLETED
-    assert (group.calls, group.voters, ids(cluster)) == (["recover 1 without [0, 2]"], [1], [1])
+    assert (group.calls, group.voters, ids(cluster)) == (["promise 1", "recover 1 without [0, 2]"], [1], [1])
     assert group[1].epoch > 4
     grown = until_caught_up(begin(cluster, driver, Resize(3)), driver, group)
     assert (grown.state, group.voters) == (OperationState.COMPLETED, [1, 3, 4])

@@ -248,6 +248,16 @@ def replica_fences(
         return dict(zip(addresses, threads.map(ask, addresses), strict=True))
 
 
+def replica_recovery_promise(
+    cluster: Cluster, address: str, *, group: str, epoch: int, leader_address: str, lost: Sequence[int]
+) -> Answer:
+    """Ask a replica of a group that elects to promise the epoch to a recovery without its voters that are `lost`, after which the
+    one at `leader_address` is to lead.
+    """
+    request = replica_requests.demote(group, epoch=epoch, leader_address=leader_address, lost=lost)
+    return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)
+
+
 def replica_freeze_sends(cluster: Cluster, address: str, *, group: str, epoch: int, for_ms: int) -> Answer:
     """Have the master refuse sends for so long, 0 to take them again."""
     request = replica_requests.freeze_sends(group, epoch=epoch, for_ms=for_ms)

@@ -28,7 +28,9 @@ from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
+from highwater.errors import HighwaterError, NoRouteError
 from highwater.promotion import ballot_above
+from highwater.recovery_order import LeadRecovered, PromiseRecovery, recovery_order
 from mqwire.bodies import ReplicaStatus
 
 _TRY_AGAIN = say("Look at the group's replicas, and ask again.")
@@ -180,21 +182,11 @@ def quorum_recover(context: StepContext) -> None:
     ballot = ballot_above([leadership.epoch, *(one.epoch for one in view.replicas if one.epoch is not None)])
     if not leadership_raise(leadership, ballot.epoch, leadership.leader):
         raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
-    address = next(row.address for row in _replicas(context) if row.broker_id == target)
-    recovery_asked_note(context.operation)
-    answer = replica_remoting.replica_promote(
-        context.cluster,
-        address,
-        group=name,
-        replica_id=target,
-        expected_epoch=replica.epoch or 0,
-        new_epoch=ballot.epoch,
-        lost=lost,
-    )
-    error = "" if answer.status is not None else say(": %(error)s", error=answer.error)
-    raise StepNotReady(
-        say("Replica %(target)s does not take sends yet%(error)s.", target=target, error=error), delay_s=0.2
-    )
+    try:
+        carried_out(recovery_order(recovery, target, ballot), _Recovery(context).carry_out)
+    except NoRouteError as refused:
+        raise StepNotReady(from_sdk(refused.args[0]), delay_s=0.2) from refused
+    raise StepNotReady(say("Replica %(target)s does not take sends yet.", target=target), delay_s=0.2)
 
 
 def quorum_forget(context: StepContext) -> None:
@@ -270,6 +262,40 @@ class _Execution:
     @cached_property
     def _addresses(self) -> dict[int, str]:
         return {row.broker_id: row.address for row in _replicas(self._context)}
+
+
+class _Recovery:
+    """One run of a recovery: what its order asks for, done by remoting."""
+
+    def __init__(self, context: StepContext) -> None:
+        self._context, self._name = context, _group(context)
+        self._addresses = {row.broker_id: row.address for row in _replicas(context)}
+
+    def carry_out(self, request: PromiseRecovery | LeadRecovered) -> ReplicaStatus | HighwaterError:
+        """Return what the replica says then, or why it says nothing."""
+        cluster, address = self._context.cluster, self._addresses[request.replica_id]
+        match request:
+            case PromiseRecovery():
+                answer = replica_remoting.replica_recovery_promise(
+                    cluster,
+                    address,
+                    group=self._name,
+                    epoch=request.epoch,
+                    leader_address=self._addresses[request.leader_id],
+                    lost=request.lost,
+                )
+            case LeadRecovered():
+                recovery_asked_note(self._context.operation)
+                answer = replica_remoting.replica_promote(
+                    cluster,
+                    address,
+                    group=self._name,
+                    replica_id=request.replica_id,
+                    expected_epoch=request.expected_epoch,
+                    new_epoch=request.new_epoch,
+                    lost=request.lost,
+                )
+        return NoRouteError(answer.error) if answer.status is None else answer.status
 
 
 def elected_note(context: StepContext, failover: Failover, target: int, epoch: int) -> None:

@@ -27,7 +27,8 @@ Segment = tuple[int, Sequence[Buffer], int]  # offset, buffers, size of them all
 IOV_MAX = 1024
 # What passes by itself, and is answered without a latch: no room on the disk, no descriptor for a file.
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)  # of open() alone: no sync fails with these
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, *NO_DESCRIPTOR)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (*DISK_FULL, *NO_DESCRIPTOR)
 _ZEROS = bytes(1024 * 1024)
 _WRITTEN_AGAIN_BYTES = (
     64 * 1024

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from brokerd.store.commit_log import CommitLog
+from brokerd.store.commit_log import DISK_FULL, CommitLog
 from brokerd.store.config import StoreConfig
 from brokerd.store.disk import Disk
 from brokerd.store.index_checkpoint import IndexCheckpoint
@@ -115,7 +115,13 @@ class IndexService:
             self._go_back(recovered.end_offset)
         # If it was truncated, entries will come where those were that slots on disk name.
         if self.wants_flush and not recovered.damage:
-            self.flush(sync_log=False)
+            try:
+                self.flush(sync_log=False)
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                self.clear(log.min_offset)
+                return ["the disk is full: the message index is rebuilt"]
         self.indexed_until = max(self.indexed_until, log.min_offset)
         self._note_written()
         return []

@@ -14,7 +14,7 @@ from contextlib import suppress
 from brokerd.store.append_message import MessageAppender
 from brokerd.store.append_raw import RawAppender
 from brokerd.store.clock import Clock
-from brokerd.store.commit_log import NO_DESCRIPTOR, NO_ROOM, CommitLog
+from brokerd.store.commit_log import DISK_FULL, NO_DESCRIPTOR, NO_ROOM, CommitLog
 from brokerd.store.config import StoreConfig
 from brokerd.store.consume_queue_store import ConsumeQueueStore, WrittenEntries
 from brokerd.store.disk import Disk
@@ -130,8 +130,14 @@ class MessageStore:
         report = recovery.run()
         report.clean_shutdown = clean
         same_boot = self._checkpoint.own and self._checkpoint.boot_id == disk.boot_id() != ""
+        may_save_checkpoint = True
         if not (clean or fresh or same_boot):
-            self._doubts.add(TailDoubt.LOST_PAGE_CACHE)  # before the checkpoint names this boot
+            try:
+                self._doubts.add(TailDoubt.LOST_PAGE_CACHE)  # before the checkpoint names this boot
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                may_save_checkpoint = False  # nor by retention, which runs once the user of the log has noted the doubt
         self._appender.last_store_timestamp_ms = max(
             recovery.last_store_timestamp_ms, self._checkpoint.physic_msg_timestamp_ms
         )
@@ -162,6 +168,7 @@ class MessageStore:
         disk.make_directory(config.consume_queue_dir)
         self._queues.trim()
         checkpoint = self._checkpoint
+        crc_from_before = checkpoint.record_crc_from
         if not config.append_record_crc:
             checkpoint.record_crc_from = NO_RECORD_CRC
         elif fresh:
@@ -172,13 +179,24 @@ class MessageStore:
         checkpoint.boot_id = disk.boot_id()
         self._status.opened()
         self._remove_deleted_topics()
-        self.flush_consume_queues()
+        if may_save_checkpoint:
+            self._save_recovered(needed=checkpoint.record_crc_from > crc_from_before)
         self._tombstones.save_truncated()
         if clean:
             fd = disk.open(abort, os.O_RDWR | os.O_CREAT)
             disk.close(fd)
             disk.sync_directory(config.root_dir)
         return report
+
+    def _save_recovered(self, *, needed: bool) -> None:
+        """Have the next recovery begin here. On a full disk it may begin where this one did, unless that is `needed` as the records
+        that are appended now have no CRC any more; else no retention could ever make room.
+        """
+        try:
+            self.flush_consume_queues()
+        except (DiskFullError, OSError) as error:
+            if needed or not (isinstance(error, DiskFullError) or error.errno in DISK_FULL):
+                raise
 
     def _remove_deleted_topics(self) -> None:
         """Finish deletions that a crash interrupted: topics of which no queue shows a message any more."""

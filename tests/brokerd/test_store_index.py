@@ -290,6 +290,24 @@ def test_a_full_disk_makes_the_index_wait_not_the_sends() -> None:
     assert found(store, "a") == [b"one", b"two"]
 
 
+def test_an_index_that_a_power_cut_tore_is_made_again_where_a_full_disk_has_no_room_to_put_it_right() -> None:
+    """The broker did not start, and so its retention never made room."""
+    disk = MemoryDisk()
+    store = open_small(disk)
+    send(store, b"one", "a")
+    index_all(store)
+    store.flush_consume_queues()
+    send(store, b"two", "a")
+    index_all(store)
+    store.flush()
+    disk = disk.after_power_cut(1)
+    disk.capacity_bytes = 0
+    store = open_small(disk)
+    disk.capacity_bytes = None
+    index_all(store)
+    assert found(store, "a") == [b"one", b"two"]
+
+
 def test_a_message_is_found_once_though_its_index_was_interrupted_between_two_files() -> None:
     disk = MemoryDisk()
     store = open_small(disk)

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from brokerd.store import AppendResult, GetMessageStatus, LogDamagedError, MessageStore
+from brokerd.store import AppendResult, GetMessageStatus, LogDamagedError, MessageStore, TailDoubt
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import (
     COMMIT_LOG,
@@ -18,6 +18,7 @@ from tests.sim.store_harness import (
     bodies,
     fill,
     message,
+    new_store,
     open_store,
     read_all,
 )
@@ -238,3 +239,42 @@ def test_a_full_disk_gets_room_after_a_restart_though_nothing_more_can_be_writte
     store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
     store = open_store(disk.after_kill(), clock)
     assert store.delete_expired(clock.time_ms).deleted_commit_log_files
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_store_opens_on_a_disk_without_a_free_byte_so_that_retention_makes_room(power_cut: bool) -> None:
+    disk = MemoryDisk()
+    store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    fill(store, 3, first=60)
+    store.flush()
+    kept = bodies(store)
+    disk = disk.after_power_cut(1) if power_cut else disk.after_kill()
+    disk.capacity_bytes = 0
+    store = open_store(disk, clock)
+    assert bodies(store) == kept
+    assert (TailDoubt.LOST_PAGE_CACHE in store.doubts) is power_cut
+    assert store.delete_expired(clock.time_ms).deleted_commit_log_files
+    disk.capacity_bytes = None
+    store.flush_consume_queues()
+    kept = bodies(store)
+    assert bodies(open_store(disk.after_kill(), clock)) == kept
+
+
+def test_a_doubt_that_a_full_disk_has_no_room_for_comes_again_with_the_next_start() -> None:
+    disk = MemoryDisk()
+    _, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
+    disk = disk.after_power_cut(1)
+    disk.fail = lambda number, name: errno.ENOSPC if "log.uncertain" in disk.log[-1] else None
+    open_store(disk, clock)
+    assert TailDoubt.LOST_PAGE_CACHE in open_store(disk.after_kill(), clock).doubts
+
+
+def test_no_record_without_a_checksum_is_taken_before_the_checkpoint_says_so() -> None:
+    """A start after that would call it damaged."""
+    disk = MemoryDisk()
+    fill(open_store(disk), 3)
+    disk = disk.after_kill()
+    disk.capacity_bytes = 0
+    store = new_store(disk, append_record_crc=False)
+    with pytest.raises(OSError, match="No space"):
+        store.open()

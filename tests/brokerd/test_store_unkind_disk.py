@@ -192,7 +192,7 @@ class StoreOnAnUnkindDisk(RuleBasedStateMachine):
 
     def reopen(self, disk: MemoryDisk) -> None:
         """As a supervisor does, until it opens."""
-        disk.short_writes = self.disk.short_writes
+        disk.short_writes, disk.capacity_bytes = self.disk.short_writes, self.disk.capacity_bytes
         self.disk = disk
         self.store = new_store(disk)
         self.judge_reopened(self.store.open())

@@ -231,6 +231,7 @@ class Broker:
         """The log grew, became durable, or a follower reported: let readers see it, answer the requests that waited for that."""
         replica = self.replica
         now_s = self.clock.monotonic()
+        before = self.store.confirm_offset
         replica.held_changed(now_s)
         if replica.modes.pending is not None and replica.modes.adopt(now_s):
             self._mode_changed()
@@ -247,7 +248,11 @@ class Broker:
         arrived: set[tuple[str, int]] = set()
         while self._arrived and self._arrived[0][0] <= confirmed:
             arrived |= self._arrived.popleft()[1]
-        if arrived and len(self.held_pulls):
+        if not len(self.held_pulls):
+            return
+        if confirmed > before and replica.leads and replica.epochs.epoch_at(before - 1) < replica.epoch:
+            arrived.update(self.held_pulls.queues())  # for what came before it led, whose queues are not noted
+        if arrived:
             _flush_all(self.dispatcher.pulls.answer_arrivals(sorted(arrived)))
 
     def offsets_reset(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:

@@ -140,6 +140,20 @@ def test_a_pull_that_may_wait_is_held_for_half_a_second_at_most(unsure: BrokerUn
     assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "400")
 
 
+def test_a_pull_that_waits_is_answered_when_its_leader_sees_what_came_before_it_led(make_broker: MakeBroker) -> None:
+    """It waited out its 15 s, with all that it asked for confirmed."""
+    leader, follower = in_sync_pair(make_broker)
+    filled(leader)
+    settle(leader, follower)
+    leader.crash()
+    reclaim(leader, follower)
+    peer = RecordingPeer()
+    assert leader.request(RequestCode.PULL_MESSAGE, ext_fields=pull_fields(0, hold=True), peer=peer) == []
+    settle(leader, follower)
+    (reply,) = peer.take()
+    assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.SUCCESS, "10")
+
+
 def test_an_elected_leader_that_no_majority_pulls_from_does_not_know_where_the_group_ends() -> None:
     """Cut off from the others, it still leads until it resigns; they may have elected another one meanwhile."""
     group = QuorumGroup.led()

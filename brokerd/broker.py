@@ -183,14 +183,18 @@ class Broker:
 
     # --- the log ---
 
-    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
+    def append(
+        self, messages: Sequence[MessageToStore], *, counted_for: str | None = None, any_size: bool = False
+    ) -> list[AppendResult]:
         """Store messages, all or none, and wake the tasks that wait for them; raises StoreError, also on a replica that follows.
 
         `counted_for` is the access key that sends them ("" without access control); None for what is no client's send.
+        `any_size`: copies of messages that are stored, and were taken before maxMessageSize became lower.
         """
         if not self.replica.leads:
             raise self._not_leading()
-        results = self.store.append(messages, None if counted_for is None else self.metering.counts_for(counted_for))
+        counts = None if counted_for is None else self.metering.counts_for(counted_for)
+        results = self.store.append(messages, counts, any_size=any_size)
         first, last = results[0], results[-1]
         self._arrived.append((last.physical_offset + last.size_bytes, set(map(_QUEUE_OF_MESSAGE, messages))))
         self.stats.put(

@@ -173,7 +173,9 @@ class Broker(Protocol):
     @property
     def advertised_id(self) -> int | None: ...
 
-    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
+    def append(
+        self, messages: Sequence[MessageToStore], *, counted_for: str | None = None, any_size: bool = False
+    ) -> list[AppendResult]:
         """Stores messages, all or none, and wakes the tasks that wait for them; raises StoreError. See brokerd/broker.py."""
 
     def append_batch(self, batch: BatchToStore, *, counted_for: str) -> BatchResult:

@@ -63,7 +63,9 @@ class _Broker(Protocol):
     @property
     def schedule(self) -> DelayedMessages: ...
 
-    def append(self, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]: ...
+    def append(
+        self, messages: Sequence[MessageToStore], *, counted_for: str | None = None, any_size: bool = False
+    ) -> list[AppendResult]: ...
 
     def refuses_sends(self) -> str | None: ...
 
@@ -101,7 +103,7 @@ def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand
         raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
     try:
         stored = broker.schedule.transform_on_send(again)
-        result = broker.append([stored], counted_for=credential)[0]
+        result = broker.append([stored], counted_for=credential, any_size=True)[0]
     except MessageIllegalError as error:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, error.reason) from error
     except DiskFullError as error:

@@ -77,7 +77,7 @@ class _Broker(Protocol):
     store: MessageStore
     replica: Replica
 
-    def append(self, messages: Sequence[MessageToStore]) -> list[AppendResult]: ...
+    def append(self, messages: Sequence[MessageToStore], *, any_size: bool) -> list[AppendResult]: ...
 
     @property
     def delivers_messages(self) -> bool: ...
@@ -313,7 +313,7 @@ class ScheduleMessageService:
         end_offset_bytes = 0
         while deliverable:
             try:
-                last = self._broker.append(deliverable)[-1]
+                last = self._broker.append(deliverable, any_size=True)[-1]
             except MessageIllegalError as error:
                 logger.error("delay level %d: a message cannot be delivered: %s", level, error.reason)
                 del deliverable[error.index]

@@ -7,6 +7,7 @@ topic as it stands in a record) is prepared in the ConsumeQueue object. See test
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Sequence
 
 from brokerd.store.append_batch import CRC_PROPERTY_REVERSED, encode_batch, is_common
@@ -67,14 +68,19 @@ class MessageAppender:
         self._store_host_flag = MessageSysFlag.STOREHOSTADDRESS_V6 if len(store_host) == 20 else 0
 
     def append(
-        self, messages: Sequence[MessageToStore], now_ms: int, counts: SendCounts | None = None
+        self,
+        messages: Sequence[MessageToStore],
+        now_ms: int,
+        counts: SendCounts | None = None,
+        *,
+        any_size: bool = False,
     ) -> list[AppendResult]:
         """Store all messages in order, or none; see MessageStore.append."""
         now_ms = self._begin(now_ms)
         log = self._log
         config = self._config
         with_crc = config.append_record_crc
-        body_bytes_max = config.max_message_size_bytes
+        body_bytes_max = sys.maxsize if any_size else config.max_message_size_bytes
         queues = self._consume_queues.queues
         store_host = self._store_host
         store_host_flag = self._store_host_flag

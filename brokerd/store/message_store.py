@@ -314,9 +314,12 @@ class MessageStore:
 
     # -- appending
 
-    def append(self, messages: Sequence[MessageToStore], counts: SendCounts | None = None) -> list[AppendResult]:
+    def append(
+        self, messages: Sequence[MessageToStore], counts: SendCounts | None = None, *, any_size: bool = False
+    ) -> list[AppendResult]:
         """Store all messages in order, with one write, or none of them; give them their offsets, and add them to `counts`.
 
+        `any_size`: copies of messages that are stored, to which maxMessageSize is no limit.
         They are readable at once (up to confirm_offset) and durable after a flush(). Raises MessageIllegalError (names
         the one message; append the others without it), DiskFullError, StoreReadOnlyError.
         """
@@ -324,7 +327,7 @@ class MessageStore:
         if self._disk_full or self._space_check_is_due(now_ms):
             self._look_for_room(now_ms)
         try:
-            return self._appender.append(messages, now_ms, counts)
+            return self._appender.append(messages, now_ms, counts, any_size=any_size)
         except DiskFullError:
             self._disk_full = True  # until the next look
             raise

@@ -198,7 +198,7 @@ def test_a_full_disk_loses_nothing(
     send(broker, b"later", 1)
     clock.advance(1)
 
-    def full(_messages: object, _counts: object) -> None:
+    def full(_messages: object, _counts: object, *, any_size: bool) -> None:
         raise DiskFullError("the disk is full")
 
     with monkeypatch.context() as patched:
@@ -207,6 +207,19 @@ def test_a_full_disk_loses_nothing(
             deliver(broker)
     deliver(broker)
     assert bodies(broker) == [b"later"]
+
+
+def test_a_maximum_size_that_became_lower_keeps_no_message_that_was_taken_before(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
+    send(broker, b"." * 2000, 1)
+    broker.stop()
+    with (broker.folder / "broker.conf").open("a") as conf:
+        conf.write("maxMessageSize=1024\n")
+    broker.start()
+    clock.advance(1)
+    deliver(broker)
+    assert bodies(broker) == [b"." * 2000]
 
 
 def test_a_record_that_names_no_real_topic_holds_up_no_one(broker: BrokerUnderTest, clock: ManualClock) -> None:

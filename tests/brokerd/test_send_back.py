@@ -11,6 +11,7 @@ from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
+from tests.sim.store_harness import message
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -81,6 +82,16 @@ def test_after_the_maximum_the_message_goes_to_the_dead_letters_at_once(retry_br
     (dead,) = retry_broker.messages("%DLQ%g")
     assert (dead.properties["DLQ_ORIGIN_TOPIC"], dead.reconsume_times) == ("orders", 17)
     assert "DELAY" not in dead.properties
+
+
+def test_a_message_larger_than_the_maximum_size_is_now_is_retried_all_the_same(make_broker: MakeBroker) -> None:
+    broker = make_broker(maxMessageSize="1024")
+    broker.create_topic("orders")
+    broker.create_group("g")
+    taken_before = broker.broker.append([message(b"." * 2000)], any_size=True)[0]
+    assert send_back(broker, taken_before.physical_offset).code == ResponseCode.SUCCESS
+    deliver_all(broker)
+    assert len(broker.messages("%RETRY%g")) == 1
 
 
 def test_a_negative_delay_level_asks_for_the_dead_letters(retry_broker: BrokerUnderTest) -> None:

@@ -140,8 +140,10 @@ class BrokerProcess:
             start(now_s, now_ms)
             self.is_open = True  # before, it knows nothing, and a disk that can't be read ends it with that
 
-        def watched_append(messages: list[MessageToStore], *, counted_for: str | None = None) -> list[AppendResult]:
-            results = append(messages, counted_for=counted_for)
+        def watched_append(
+            messages: list[MessageToStore], *, counted_for: str | None = None, any_size: bool = False
+        ) -> list[AppendResult]:
+            results = append(messages, counted_for=counted_for, any_size=any_size)
             for message, result in zip(messages, results, strict=True):
                 if message.topic in _JUDGED:
                     self._appended(message.topic, bytes(message.body), result.physical_offset, result.size_bytes)

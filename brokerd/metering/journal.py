@@ -106,7 +106,9 @@ class JournalFile:
             disk.make_directory(self._folder, durable=False)
             fd = disk.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
-                disk.pwrite(fd, content, 0)
+                written = 0
+                while written < len(content):
+                    written += disk.pwrite(fd, memoryview(content)[written:], written)
             finally:
                 disk.close(fd)
             disk.rename(draft, self._path)

@@ -26,6 +26,7 @@ from tests.brokerd.metered_broker import (
     sums,
     with_accounts,
 )
+from tests.sim.memory_disk import MemoryDisk
 
 ROW = OutRow(topic="orders", group="g", credential="", messages=3, bytes=30, units=3)
 
@@ -145,6 +146,14 @@ def test_a_killed_writer_leaves_the_journal_before(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="killed"):
         JournalFile(Broken(), str(tmp_path)).store(Journal("b"))
     assert JournalFile(OsDisk(), str(tmp_path)).load() == Journal("b", kept=(ROW,))
+
+
+def test_a_journal_is_written_whole_though_the_disk_takes_it_in_parts() -> None:
+    disk = MemoryDisk()
+    disk.short_writes = True
+    journal = Journal("boot", (JournalInterval(1, 0, (ROW, ROW)),))
+    JournalFile(disk, "/store/config").store(journal)
+    assert JournalFile(disk, "/store/config").load() == journal
 
 
 def test_nothing_is_written_after_the_last_word_of_a_clean_stop(tmp_path: Path) -> None:

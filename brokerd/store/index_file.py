@@ -72,10 +72,14 @@ class IndexFile:
         return right and self.header.index_count <= self._entries_max
 
     def create(self) -> None:
-        """A new file of full size. Its name is durable on return."""
+        """A new file of full size. Its name is durable on return. Raises OSError, and leaves no file then."""
         self._fd = self._disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        self._disk.ftruncate(self._fd, file_bytes(self._slots_max, self._entries_max))
-        self._disk.sync_directory(os.path.dirname(self.path))
+        try:
+            self._disk.ftruncate(self._fd, file_bytes(self._slots_max, self._entries_max))
+            self._disk.sync_directory(os.path.dirname(self.path))
+        except OSError:
+            self.delete()
+            raise
 
     def close(self) -> None:
         """Nothing is written."""

@@ -325,6 +325,23 @@ def test_a_message_is_found_once_though_its_index_was_interrupted_between_two_fi
     assert found(open_small(disk), "a") == [b"%d" % number for number in range(10)]
 
 
+@pytest.mark.parametrize("call", ["ftruncate", "sync_directory"])
+def test_an_index_file_that_cannot_be_made_leaves_nothing(call: str) -> None:
+    """Each try left a descriptor, and a file of no size, for which the next start made the whole index again."""
+    disk = MemoryDisk()
+    store = open_small(disk)
+    send(store, b"one", "a")
+    descriptors = len(disk._fds)
+    disk.fail = lambda _number, name: errno.EIO if name == call else None
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output"):
+            store.index.build(store.end_offset, 10)
+    assert (len(disk._fds), disk.listdir(INDEX)) == (descriptors, [])
+    disk.fail = lambda _number, _name: None
+    index_all(store)
+    assert found(store, "a") == [b"one"]
+
+
 def test_retention_deletes_index_files_with_their_log() -> None:
     disk = MemoryDisk()
     clock = ManualClock()

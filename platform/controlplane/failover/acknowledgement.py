@@ -16,7 +16,7 @@ _IN_MEMORY = say("A copy counts before it is on disk, where it is half a second 
 def acknowledged_copies(group: GroupView, electorate: Electorate | None) -> int | None:
     """Return how many replicas certainly hold a message once it is acknowledged; None where the voters are not known."""
     if not group.elects or group.elections_in_doubt:
-        return max(1, group.in_sync_replicas)
+        return max(1, group.copies_for_certain)
     return electorate.majority if electorate is not None and electorate.voters else None
 
 
@@ -30,7 +30,7 @@ def acknowledgement_words(group: GroupView, electorate: Electorate | None, flush
                 majority=electorate.majority,
                 voters=len(electorate.voters),
             )
-    elif group.in_sync_replicas > 1:
+    elif group.copies_for_certain > 1:
         copies = _MASTER_AND_SLAVE
     else:
         copies = _MASTER if len(group.replicas) > 1 else _ALONE

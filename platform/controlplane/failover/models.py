@@ -69,6 +69,11 @@ class ReplicaSample(BaseModel):
     shows_below = models.BooleanField(
         default=False, db_default=False, help_text="a leader shows readers what too few hold, while too few are in sync"
     )
+    surely_held_by = models.IntegerField(
+        null=True,
+        help_text="so many replicas surely hold what is acknowledged, by its mode; null: it does not say",
+    )
+    follower_ids = models.JSONField(null=True, help_text="replica ids: who followed it when it was last seen leading")
     in_sync_epoch = models.BigIntegerField(
         null=True, help_text="whose leader had shown nothing, until in_sync_until, that"
     )

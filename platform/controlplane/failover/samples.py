@@ -10,9 +10,11 @@ from typing import TypeVar
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from highwater.promotion import disk_that_counts
 from mqwire.bodies import FollowerStatus, ReplicaStatus
+from mqwire.mode import Mode
 
 K = TypeVar("K")
 
+_ONE_COPY = {Mode.SINGLE, Mode.ASYNC}
 _ENDED = (ProcessState.STOPPED, ProcessState.EXITED, ProcessState.FATAL, ProcessState.BACKOFF, ProcessState.MISSING)
 
 
@@ -94,11 +96,25 @@ def answer_noted(
         **lease,
         "log_may_be_incomplete": status.log_may_be_incomplete,
         "shows_below": status.shows_below,
+        "surely_held_by": surely_held_by(status),
+        # What it acknowledged as leader may be on these: who is no leader any more names none.
+        **({"follower_ids": [one.replica_id for one in status.followers]} if leads else {}),
         "disk": counts,
         "disk_is_new": counts != status.incarnation,
         "quorum": status.quorum,
         "last_pull_at": None if follower is None else now - timedelta(milliseconds=follower.last_pull_ms_ago),
     }
+
+
+def surely_held_by(status: ReplicaStatus) -> int | None:
+    """Return on how many replicas a record surely is that a leader of this replica's mode has acknowledged, the pending mode
+    included. None where it says nothing of that: of elections, or because its disk has not held the group's log yet.
+    """
+    if status.role != "master" and not status.has_caught_up:
+        return None
+    if {status.mode, status.pending_mode} & _ONE_COPY:
+        return 1
+    return status.in_sync_replicas if status.mode == Mode.SYNC else None
 
 
 def silence_noted(

@@ -152,6 +152,8 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
         disk_is_new=sample.disk_is_new,
         log_may_be_incomplete=sample.log_may_be_incomplete,
         shows_below=sample.shows_below,
+        surely_held_by=sample.surely_held_by,
+        follower_ids=sample.follower_ids or (),
         in_sync_epoch=sample.in_sync_epoch,
         in_sync_until=sample.in_sync_until,
         quorum=quorum_reported(sample),

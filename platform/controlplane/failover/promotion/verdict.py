@@ -63,6 +63,8 @@ class ReplicaView:
     disk_is_new: bool = False
     log_may_be_incomplete: bool = False
     shows_below: bool = False
+    surely_held_by: int | None = None  # what is acknowledged, by its mode
+    follower_ids: Sequence[int] = ()  # when it was last seen leading
     in_sync_epoch: int | None = None
     in_sync_until: datetime | None = None
     quorum: QuorumStatus | None = None
@@ -94,7 +96,7 @@ class ReplicaView:
 class GroupView:
     """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`.
     `asked_id` is who was last asked to lead, in `asked_epoch`, whether it answered or not. `epoch` is the row's: the newest that
-    was reserved or seen led in.
+    was reserved or seen led in. `in_sync_replicas` is what the cluster's mode promises: see `copies_for_certain`.
 
     One that `elects` its leader, by its cluster's row, is judged by membership/verdict.py. `elections_in_doubt`: a change of the
     mode into or out of dledger has begun and is not completed, so that any part of the replicas may elect.
@@ -127,6 +129,22 @@ class GroupView:
     def former_master(self) -> ReplicaView | None:
         """Who leads, or led last."""
         return self.master or self.replica(self.leader_id)
+
+    @property
+    def copies_for_certain(self) -> int:
+        """On how many replicas an acknowledged record surely is: by the cluster's mode, or fewer by the word of one that answers or
+        led last. By hand, or by its file, a group may act by another mode, or by minInSyncReplicas.
+        """
+        former = self.former_master
+        heard = [one.surely_held_by for one in self.replicas if one.answers or one is former]
+        return min([self.in_sync_replicas, *(one for one in heard if one is not None)])
+
+    @property
+    def replica_ids(self) -> list[int]:
+        """All that an acknowledged record may be on: also who followed the leader, and has no row."""
+        former = self.former_master
+        ids = {one.replica_id for one in self.replicas}
+        return sorted(ids if former is None else ids.union(former.follower_ids))
 
     @property
     def silent(self) -> list[ReplicaView]:
@@ -287,12 +305,14 @@ def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) ->
             no_one_since=led_in_this_operation or former.leads or no_one_led_since(group, former),
             ended_at_s=None if ended_at is None else (ended_at + _ROUNDED).timestamp(),
         )
-    ids = [replica.replica_id for replica in group.replicas]
     may_have_led = {one.replica_id: one.log_epoch for one in group.replicas if one.log_epoch is not None}
     if group.asked_id is not None:
         may_have_led[group.asked_id] = max(may_have_led.get(group.asked_id, 0), group.asked_epoch or 0)
     return promotion.Group(
-        replica_ids=ids, in_sync_replicas=group.in_sync_replicas, former=led_last, may_have_led=may_have_led
+        replica_ids=group.replica_ids,
+        in_sync_replicas=group.copies_for_certain,
+        former=led_last,
+        may_have_led=may_have_led,
     )
 
 
@@ -438,7 +458,7 @@ def _with_master(group: GroupView, master: ReplicaView, candidates: tuple[int, .
     in_sync = 1 + sum(
         replica.answers and replica.in_sync is True for replica in group.replicas if replica is not master
     )
-    if in_sync < group.in_sync_replicas:
+    if in_sync < group.copies_for_certain:
         sentences.append(say("Sends are stored, but answered SLAVE_NOT_AVAILABLE until a slave is in sync again."))
     if sentences:
         return Verdict(GroupState.DEGRADED, tuple(sentences), master.replica_id, candidates=candidates)

@@ -68,7 +68,7 @@ def planned(view: GroupView, addresses: dict[int, str]) -> list[PlannedRestart]:
     """Return the restarts of one group. A replica alone has no one to hand its role to."""
     alone = len(view.replicas) == 1
     # Of a group that elects a majority counts, which is left without one of them.
-    too_few = alone or (not view.elects and len(view.replicas) - 1 < view.in_sync_replicas)
+    too_few = alone or (not view.elects and len(view.replicas) - 1 < view.copies_for_certain)
     return [
         PlannedRestart(
             name=view.name if alone else f"{view.name} #{replica.replica_id}",

@@ -24,6 +24,7 @@ from tests.sim.store_harness import (
     ROOT,
     ManualClock,
     bodies,
+    eio_at,
     fill,
     message,
     new_store,
@@ -522,7 +523,7 @@ def test_a_flush_holds_though_the_next_file_cannot_be_made_ahead() -> None:
     assert len(disk.listdir(COMMIT_LOG)) == 2
     for failing in range(1, calls):  # the first is the log's sync
         disk, store = nearly_full_file()
-        disk.fail = lambda number, name, it=disk.calls + failing: errno.EIO if number == it else None  # type: ignore[misc]
+        disk.fail = eio_at(disk.calls + failing)
         assert store.flush() == store.durable_offset == store.end_offset, failing
         assert len(disk.listdir(COMMIT_LOG)) == 1
         fill(store, 10)

@@ -16,6 +16,7 @@ from tests.sim.store_harness import (
     ROOT,
     ManualClock,
     bodies,
+    eio_at,
     fill,
     message,
     new_store,
@@ -94,8 +95,7 @@ def test_whatever_of_a_round_fails_leaves_no_hole_in_the_log(power_cut: bool) ->
     for failing in range(100):
         disk = MemoryDisk()
         store, clock, _ = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73)
-        first_call = disk.calls
-        disk.fail = lambda number, name, it=first_call + failing: errno.EIO if number == it else None  # type: ignore[misc]
+        disk.fail = eio_at(disk.calls + failing)
         try:
             store.delete_expired(clock.time_ms)
         except OSError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from typing import Any
 
 from brokerd.store import AppendResult, GetMessageStatus, MessageStore, MessageToStore, StoreConfig
@@ -89,6 +91,11 @@ def fill(store: MessageStore, count: int, size_bytes: int = 200, queues: int = 3
     for position in range(0, len(messages), 4):
         results += store.append(messages[position : position + 4])
     return results
+
+
+def eio_at(call: int) -> Callable[[int, str], int | None]:
+    """For MemoryDisk.fail: the call of that number ends with EIO."""
+    return lambda number, name: errno.EIO if number == call else None
 
 
 def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[StoredMessage]:

@@ -363,6 +363,22 @@ class ScheduleMessageService:
             if end is not None and offset > end:
                 self._advance(level, end, 0)
 
+    def first_waiting(self) -> int | None:
+        """Where in the log the first message begins that waits here, or was not delivered durably; None when none does.
+
+        Raises StoreError.
+        """
+        self._prove()
+        store = self._broker.store
+        found = []
+        for level in range(1, self._top_level + 1):
+            queue_id = queue_id_of_level(level)
+            offset = max(self._proven.get(level, 0), store.min_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id))
+            position = store.physical_offset_of(RMQ_SYS_SCHEDULE_TOPIC, queue_id, offset)
+            if position is not None:
+                found.append(position)
+        return min(found, default=None)
+
     # --- persistence ---
 
     @property

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from brokerd.environment import Threads
     from brokerd.replica.replica import Replica
     from brokerd.services.acknowledgement import PendingAcknowledgements
+    from brokerd.services.delay_level import ScheduleMessageService
     from brokerd.services.metadata_log import MetadataLog
     from brokerd.services.store_gate import StoreGate
     from brokerd.store import MessageStore
@@ -44,6 +45,7 @@ class _Broker(Protocol):
     replica: Replica
     acknowledgements: PendingAcknowledgements
     metadata_log: MetadataLog
+    schedule: ScheduleMessageService
 
     def answer_expired(self) -> None: ...
 
@@ -143,7 +145,9 @@ class FlushService:
                     # Topics, groups and offsets are read from their last base on, also when the clock has jumped by days
                     # or the group has been idle: that file stays until there is a newer base.
                     report = self._broker.store.delete_expired(
-                        self._broker.clock.time_ms(), keep_from_offset=self._broker.metadata_log.needed_from
+                        self._broker.clock.time_ms(),
+                        keep_from_offset=self._broker.metadata_log.needed_from,
+                        waiting_from=self._broker.schedule.first_waiting(),
                     )
             except (StoreError, OSError) as error:
                 logger.error("expired files cannot be deleted: %s", error)

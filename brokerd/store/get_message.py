@@ -313,8 +313,8 @@ class MessageReader:
         """Where the record of the message at `offset` begins; None when there is none."""
         if not self.min_offset(queue) <= offset < self.max_offset(queue):
             return None
-        position: int = ENTRY.unpack(self._consume_queues.read(queue, offset, 1))[0]
-        return position
+        entry = self._consume_queues.read(queue, offset, 1)
+        return ENTRY.unpack(entry)[0] if entry else None
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, boundary: BoundaryType) -> int:
         """See MessageStore.offset_by_time."""

@@ -796,18 +796,21 @@ class MessageStore:
         """Take back every keep_from(): what has expired is about to be read from the log again."""
         self._kept_from.clear()
 
-    def delete_expired(self, now_ms: int, *, keep_from_offset: int | None = None) -> RetentionReport:
+    def delete_expired(
+        self, now_ms: int, *, keep_from_offset: int | None = None, waiting_from: int | None = None
+    ) -> RetentionReport:
         """Delete CommitLog files by age and disk usage, and ConsumeQueue files that became empty; see retention.py.
 
-        Never the active file, nor any that reaches into [keep_from_offset, ...): what is needed whatever its age. Call it
-        each ten seconds or so; each call deletes at most deleteFileBatchMax files.
+        Never the active file, nor any that reaches into [keep_from_offset, ...): what is needed whatever its age. What reaches
+        into [waiting_from, ...) does not expire. Call it each ten seconds or so; each call deletes at most deleteFileBatchMax
+        files.
         """
         used_ratio = self.used_ratio()
         if self._status.refusal is not None:
             return RetentionReport(min_offset=self._log.min_offset, used_ratio=used_ratio)
         may_go_below = min(self._log.durable_offset, self._queues_durable_until, self.confirm_offset)
         files = expirable_files(self._config, self._log, self._reader, may_go_below, keep_from_offset)
-        expired = expired_files(self._config, files, now_ms, used_ratio)
+        expired = expired_files(self._config, files, now_ms, used_ratio, waiting_from)
         for _ in expired:
             self._log.delete_first_file()
         queue_files = 0

@@ -43,11 +43,15 @@ def expirable_files(
     return files
 
 
-def expired_files(config: StoreConfig, files: list[LogFile], now_ms: int, used_ratio: float) -> list[LogFile]:
+def expired_files(
+    config: StoreConfig, files: list[LogFile], now_ms: int, used_ratio: float, waiting_from: int | None = None
+) -> list[LogFile]:
     """The files to delete now, oldest first: always a run from the oldest on, so that the log has no hole.
 
     Expired ones go in the hours of deleteWhen, and at any hour when the disk is fuller than diskMaxUsedSpaceRatio. With
     cleanFileForciblyEnable, unexpired ones go too while it is fuller than diskSpaceCleanForciblyRatio, one each time.
+
+    What reaches into [waiting_from, ...) has not expired: messages there wait for their time, and count as stored when they come.
     """
     by_time = time.localtime(now_ms / 1000).tm_hour in config.delete_when
     if not by_time and used_ratio <= config.disk_max_used_space_ratio:
@@ -55,7 +59,7 @@ def expired_files(config: StoreConfig, files: list[LogFile], now_ms: int, used_r
     reserved_ms = config.file_reserved_hours * 3_600_000
     chosen = []
     for file in files[: config.delete_file_batch_max]:
-        if file.newest_ms + reserved_ms > now_ms:
+        if file.newest_ms + reserved_ms > now_ms or (waiting_from is not None and file.end_offset > waiting_from):
             break
         chosen.append(file)
     forcibly = config.clean_file_forcibly and used_ratio > config.disk_space_clean_forcibly_ratio

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+import trio
+import trio.testing
 
 from brokerd.config_file import UnreadableConfigFile
 from brokerd.replies import Refusal
@@ -239,6 +241,45 @@ def test_a_damaged_message_holds_up_no_one_where_there_is_no_other_replica(
     clock.advance(1)
     deliver(broker)
     assert bodies(broker) == [b"later"]
+
+
+def test_retention_deletes_no_message_that_waits(make_broker: MakeBroker, clock: ManualClock) -> None:
+    broker = make_broker(
+        mappedFileSizeCommitLog=str(64 * 1024),
+        fileReservedTime="1",
+        deleteWhen=";".join(f"{hour:02d}" for hour in range(24)),
+    )
+    fill_a_file(broker)
+    send(broker, b"in two hours", 18)
+    fill_a_file(broker)
+    clock.advance(3 * 3600)
+    fill_a_file(broker)
+    broker.broker.metadata_log.keep_base_near()
+    expire(broker)
+    assert 0 < broker.store.min_physical_offset <= (broker.broker.schedule.first_waiting() or 0)
+    deliver(broker)
+    broker.store.flush()
+    assert bodies(broker) == [b"in two hours"]
+    before = broker.store.min_physical_offset
+    expire(broker)
+    assert broker.store.min_physical_offset > before
+
+
+def fill_a_file(broker: BrokerUnderTest) -> None:
+    for _ in range(70):
+        broker.store_message("other", b"." * 1000)
+
+
+def expire(broker: BrokerUnderTest) -> None:
+    """A round of retention."""
+    broker.store.flush()
+    broker.store.flush_consume_queues()
+
+    async def run() -> None:
+        with trio.move_on_after(broker.config.clean_resource_interval_ms / 1000 + 1):
+            await broker.broker.flush_service.run_retention()
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 # --- restart ---

@@ -34,6 +34,7 @@ def expire(member: Member, needed_from: int | None = None) -> None:
         store_gate=StoreGate(),
         replica=member.replica,
         metadata_log=SimpleNamespace(needed_from=needed_from),
+        schedule=SimpleNamespace(first_waiting=lambda: None),
     )
 
     async def run() -> None:

@@ -90,6 +90,16 @@ def test_forced_cleaning_deletes_one_unexpired_file_at_a_time_and_nothing_that_i
     assert store.delete_expired(clock.time_ms).deleted_commit_log_files == (FILE_BYTES,)
 
 
+def test_what_waits_for_its_time_does_not_expire_and_yields_to_forced_cleaning_alone() -> None:
+    disk = MemoryDisk()
+    store, clock, results = aged(disk, now_ms=FOUR_IN_THE_MORNING, age_hours=73, clean_file_forcibly=True)
+    waiting = next(each.physical_offset for each in results if each.physical_offset > FILE_BYTES)
+    deleted = [store.delete_expired(clock.time_ms, waiting_from=waiting).deleted_commit_log_files for _ in range(2)]
+    assert deleted == [(0,), ()]
+    disk.used_ratio = 0.86
+    assert store.delete_expired(clock.time_ms, waiting_from=waiting).deleted_commit_log_files == (FILE_BYTES,)
+
+
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_whatever_of_a_round_fails_leaves_no_hole_in_the_log(power_cut: bool) -> None:
     for failing in range(100):

@@ -49,6 +49,7 @@ class FollowerState:
     leader_held_s: float = float("-inf")
     joined: bool = True  # whether a quorum counts it
     mode: str = ""  # by which it acts, as it says
+    syncs: bool = False  # it holds what is durable, and nothing else, whatever the leader's own flush type is
     leased_until_s: float = float("-inf")  # until then nothing is shown that it does not hold: its lease, as sent to it
     incarnation: str = ""  # which disk it has; one that took another's place does not count before the group adopts it
 
@@ -142,8 +143,12 @@ class InSyncSet:
         return max(0.0, until_s - follower.last_pull_s)
 
     def held_by(self, follower: FollowerState) -> int:
-        """What a follower's report is worth under this flush type."""
-        return follower.durable_offset if self._durable_counts else follower.end_offset
+        """What a follower's report is worth under the stricter one of both flush types.
+
+        They differ while flushDiskType is changed, one replica after the other. One that syncs does not doubt its log after a
+        power cut, though what was in memory only is gone: had that counted here, it would elect past it.
+        """
+        return follower.durable_offset if self._durable_counts or follower.syncs else follower.end_offset
 
     def own_held(self, held_offset: int, now_s: float) -> bool:
         """The leader holds up to `held_offset`; returns whether confirm_offset moved."""
@@ -161,6 +166,7 @@ class InSyncSet:
         joined: bool = True,
         mode: str = "",
         incarnation: str = "",
+        syncs: bool = False,
     ) -> bool:
         """A pull reported what a follower holds; returns whether confirm_offset moved.
 
@@ -174,7 +180,7 @@ class InSyncSet:
             follower = FollowerState(replica_id, end_offset, durable_offset, now_s)
             self._followers[replica_id] = follower
         follower.joined = joined
-        follower.mode, follower.incarnation = mode, incarnation
+        follower.mode, follower.incarnation, follower.syncs = mode, incarnation, syncs
         follower.end_offset = end_offset
         follower.durable_offset = min(durable_offset, end_offset)
         follower.last_pull_s = now_s

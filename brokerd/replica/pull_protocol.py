@@ -35,6 +35,7 @@ class ReplicaPull:
     incarnation: str = ""  # which disk this is (adoption.py); "" from a version that does not say
     disk_full: bool = False
     mode: str = ""  # by which it acts; "" from a version that does not say
+    syncs: bool = False  # its flushDiskType is SYNC_FLUSH; False from a version that does not say
 
 
 @dataclass(frozen=True, slots=True)

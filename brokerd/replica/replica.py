@@ -595,6 +595,7 @@ class Replica:
                 joined=request.joined,
                 mode=request.mode,
                 incarnation=request.incarnation,
+                syncs=request.syncs,
             )
         return decision
 
@@ -617,6 +618,7 @@ class Replica:
             incarnation=self._state.incarnation,
             disk_full=self._store.lacks_room(),
             mode=self._settings.mode,
+            syncs=self._settings.durable_counts,
         )
 
     def learn_replicas(self, replicas: Mapping[int, str]) -> None:

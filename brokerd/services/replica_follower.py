@@ -274,6 +274,7 @@ class FollowerService:
                     incarnation=pull.incarnation,
                     disk_full=pull.disk_full,
                     mode=pull.mode,
+                    syncs=pull.syncs,
                 ),
             )
             sent_s = broker.clock.monotonic()

@@ -98,6 +98,7 @@ class ReplicaServer:
                 incarnation=header.incarnation,
                 disk_full=header.disk_full,
                 mode=header.mode,
+                syncs=header.syncs,
             ),
             header.address,
             now_s,

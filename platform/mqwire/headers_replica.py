@@ -23,6 +23,9 @@ class ReplicaPullRequestHeader(CustomHeader, frozen=True, kw_only=True):
     incarnation: str = ""  # of its disk: an electing group counts the one that it knows
     disk_full: bool = False  # no one should hand it the leadership
     mode: str = ""  # async, sync or dledger: by which it acts
+    syncs: bool = (
+        False  # its flushDiskType is SYNC_FLUSH: after a power cut it answers for what is durable, and no more
+    )
 
 
 class ReplicaRecordsRequestHeader(CustomHeader, frozen=True, kw_only=True):

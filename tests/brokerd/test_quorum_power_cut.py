@@ -3,6 +3,8 @@ past those who have not, as long as these may come back."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brokerd.replica.in_sync import SendVerdict
@@ -131,3 +133,24 @@ def test_what_counts_is_how_it_was_held_before_the_cut() -> None:
     group[1].settings = QuorumGroup.of(3)[1].settings
     group[1].lose_power()
     assert group[1].replica.saved.log_may_be_incomplete
+
+
+def test_what_a_replica_that_syncs_has_not_synced_does_not_count_at_a_leader_that_does_not_sync() -> None:
+    """flushDiskType is changed, one replica after the other: after a power cut this one does not doubt its log."""
+    group = QuorumGroup.led(3, durable_counts=False)
+    group[1].store.close()
+    group[1].settings = replace(group[1].settings, durable_counts=True)
+    group[1].restart()
+    group[1].replica.saw_epoch(1, "r0")
+    group.level()
+    group[2].up = False
+    end = group[0].append(b"sent")
+    for _ in range(2):
+        group[1].pull(flush=False)  # its sync takes longer than the next pull
+    assert group[0].replica.verdict(end) is SendVerdict.WAIT
+    for _ in range(2):
+        group[1].pull()
+        group[1].flush()
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+    group[1].lose_power()
+    assert b"sent" in bodies(group, 1)

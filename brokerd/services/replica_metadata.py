@@ -32,6 +32,14 @@ BodyT = TypeVar("BodyT", bound=Body)
 _PERIOD_S: Final = 10.0
 _LOOK_PERIOD_S: Final = 0.5
 _TIMEOUT_S: Final = 5.0
+# To a hint, for good: taken, passed by a higher one, or of what the leader has not.
+_ANSWERED: Final = (
+    ResponseCode.SUCCESS,
+    ResponseCode.INVALID_PARAMETER,
+    ResponseCode.NO_PERMISSION,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+)
 
 
 class MetadataFollower:
@@ -79,14 +87,16 @@ class MetadataFollower:
             while True:
                 fetch, self._changed = self._changed.is_set(), trio.Event()
                 try:
-                    if offsets.has_hints:
-                        await self._send_hints(client)
                     if fetch:
                         self._delays, self._delays_end_offset = await self._delay_offsets(client), None
                         self._answers_since_delays = 0
+                        fetch = False
+                    if offsets.has_hints:
+                        await self._send_hints(client)
                 except (RequestFailed, RemoteProtocolError) as error:
                     logger.warning("offsets of the master at %s: %s", address, error)
-                    self._changed.set()
+                    if fetch:
+                        self._changed.set()
                 await trio.sleep(_LOOK_PERIOD_S)
                 with trio.move_on_after(_PERIOD_S):
                     while not offsets.has_hints and not self._changed.is_set():
@@ -108,17 +118,21 @@ class MetadataFollower:
         return await self._get(client, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetSerializeWrapper)
 
     async def _send_hints(self, client: RemotingClient) -> None:
-        """The leader takes each unless its own is higher by now."""
+        """The leader takes each unless its own is higher by now. Raises RequestFailed for those to be sent again."""
         offsets = self._consumer_offsets
+        failure = None
         for topic, group, queue_id, offset in offsets.hints():
             header = UpdateConsumerOffsetRequestHeader(
                 consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
             )
             request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
             reply = await client.request(request, timeout_s=_TIMEOUT_S)
-            if reply.code == ResponseCode.SERVICE_NOT_AVAILABLE:
-                raise RequestFailed(f"the offset of group {group} in {topic} was not taken: {reply.remark}")
-            offsets.drop_hint(topic, group, queue_id, offset)
+            if reply.code in _ANSWERED:
+                offsets.drop_hint(topic, group, queue_id, offset)
+            else:
+                failure = f"the offset of group {group} in {topic} was not taken: {reply.remark}"
+        if failure is not None:
+            raise RequestFailed(failure)
 
     async def _get(self, client: RemotingClient, code: RequestCode, body_type: type[BodyT]) -> BodyT:
         reply = await client.request(RemotingCommand.request(code), timeout_s=_TIMEOUT_S)

@@ -1,4 +1,5 @@
-"""A follower delivers delayed messages from where its leader has: never from beyond what its own log shows as delivered."""
+"""What a follower exchanges with its leader beside the log: offsets that were committed there, and how far delayed messages are
+delivered, which is never taken for further than its own log shows."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import trio.testing
 
 from brokerd.services.remoting_client import RemotingClient
 from brokerd.services.replica_metadata import MetadataFollower
-from mqwire.codes import RequestCode
+from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 from tests.brokerd.replicated_broker import pair, replicate
@@ -29,6 +30,14 @@ class Leader:
         pass
 
 
+def deliver(broker: BrokerUnderTest) -> None:
+    broker.clock.advance(2)
+    while broker.broker.schedule.deliver_due():
+        pass
+    broker.store.flush()
+    broker.broker.held_changed()
+
+
 @pytest.mark.trio
 async def test_an_answer_of_before_a_delivery_does_not_have_it_taken_for_one_that_is_here(
     make_broker: MakeBroker,
@@ -37,11 +46,7 @@ async def test_an_answer_of_before_a_delivery_does_not_have_it_taken_for_one_tha
     leader.store_message("orders", b"later", properties={"DELAY": "1"})
     replicate(leader, follower)
     before_delivery = leader.store.end_offset
-    leader.clock.advance(2)
-    while leader.broker.schedule.deliver_due():
-        pass
-    leader.store.flush()
-    leader.broker.held_changed()
+    deliver(leader)
     schedule = follower.broker.schedule
     offsets: Any = follower.broker.consumer_offsets
     following = MetadataFollower(
@@ -57,3 +62,69 @@ async def test_an_answer_of_before_a_delivery_does_not_have_it_taken_for_one_tha
     replicate(leader, follower)
     following.leader_is_at("1", leader.store.end_offset)
     assert schedule.offsets == {1: 1}
+
+
+class BusyLeader:
+    """Answers each commit with one code, whatever else it is asked truthfully."""
+
+    def __init__(self, broker: BrokerUnderTest, code: ResponseCode) -> None:
+        self._leader = Leader(broker)
+        self._code = code
+
+    async def request(self, request: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            return request.reply(self._code)
+        return await self._leader.request(request, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        pass
+
+
+async def exchange(leader: BrokerUnderTest, follower: BrokerUnderTest, code: ResponseCode) -> MetadataFollower:
+    """One round, in which the leader answers commits with `code`."""
+    offsets = follower.broker.consumer_offsets
+    following = MetadataFollower(
+        *(follower.store, offsets, follower.broker.schedule),
+        lambda _address: cast("RemotingClient", BusyLeader(leader, code)),
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(following.run, "leader")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    return following
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("code", "is_kept"),
+    [
+        (ResponseCode.SUCCESS, False),
+        (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, False),
+        (ResponseCode.SERVICE_NOT_AVAILABLE, True),
+        (ResponseCode.SYSTEM_BUSY, True),
+        (ResponseCode.SYSTEM_ERROR, True),
+        (ResponseCode.FLUSH_SLAVE_TIMEOUT, True),
+    ],
+)
+async def test_what_was_committed_at_a_follower_is_kept_until_its_leader_has_answered_for_good(
+    make_broker: MakeBroker, code: ResponseCode, is_kept: bool
+) -> None:
+    leader, follower = pair(make_broker)
+    offsets = follower.broker.consumer_offsets
+    offsets.hint("orders", "g", 0, 5)
+    await exchange(leader, follower, code)
+    assert offsets.has_hints is is_kept
+
+
+@pytest.mark.trio
+async def test_a_commit_that_the_leader_does_not_take_holds_up_no_delayed_message(make_broker: MakeBroker) -> None:
+    leader, follower = pair(make_broker)
+    leader.store_message("orders", b"later", properties={"DELAY": "1"})
+    deliver(leader)
+    replicate(leader, follower)
+    follower.broker.consumer_offsets.hint("orders", "g", 0, 5)
+    following = await exchange(leader, follower, ResponseCode.SERVICE_NOT_AVAILABLE)
+    for _ in range(2):
+        following.leader_is_at("1", leader.store.end_offset)
+    follower.store.flush()
+    assert follower.broker.schedule.offsets == {1: 1}

@@ -10,15 +10,17 @@ from pyspark.sql import functions as F
 from mqwire import names
 from spark_etl.transforms.time import HOUR_MS, hour_begin_ms
 
+# These stand in every broker, and clients may use them as any other topic.
+_OPEN_TOPICS: Final = frozenset({names.RMQ_SYS_BENCHMARK_TOPIC, names.AUTO_CREATE_TOPIC_KEY_TOPIC})
 # Topics of RocketMQ and of Highwater themselves: no tenant's usage. Retry and dead-letter topics are the tenant's.
 INTERNAL_TOPICS: Final = tuple(
     sorted(
         value
         for name, value in vars(names).items()
-        if name.startswith(("RMQ_SYS_", "AUTO_CREATE_")) and isinstance(value, str)
+        if name.startswith("RMQ_SYS_") and isinstance(value, str) and value not in _OPEN_TOPICS
     )
 )
-INTERNAL_PREFIXES: Final = (names.SYSTEM_TOPIC_PREFIX, names.SYSTEM_TOPIC_PREFIX.upper(), names.LMQ_PREFIX)
+INTERNAL_PREFIXES: Final = (names.SYSTEM_TOPIC_PREFIX, names.SYSTEM_TOPIC_PREFIX.upper())
 
 USAGE_KEY: Final = ("cluster", "hour_ms", "direction", "topic", "consumer_group", "credential", "kind")
 USAGE_COUNTS: Final = ("messages", "bytes", "units")

@@ -113,7 +113,7 @@ INTERNAL_TOPICS = case(
                 "SCHEDULE_TOPIC_XXXX",
                 "RMQ_SYS_TRANS_HALF_TOPIC",
                 "rmq_sys_x",
-                "%LMQ%x",
+                "RMQ_SYS_TRACE_TOPIC",
                 "%RETRY%g",
                 "o",
             )
@@ -124,6 +124,15 @@ INTERNAL_TOPICS = case(
 
 def test_internal_topics_are_no_ones_usage(usage: Usage) -> None:
     assert sorted(row["topic"] for row in usage[INTERNAL_TOPICS]) == ["%RETRY%g", "o"]
+
+
+OPEN_TOPICS = case(
+    record("2026-11-21 13:00", 1, messages_in=[sent(name) for name in ("BenchmarkTest", "TBW102", "%LMQ%x")])
+)
+
+
+def test_topics_that_every_client_may_use_are_usage_whatever_rocketmq_keeps_their_names_for(usage: Usage) -> None:
+    assert sorted(row["topic"] for row in usage[OPEN_TOPICS]) == ["%LMQ%x", "BenchmarkTest", "TBW102"]
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata"])

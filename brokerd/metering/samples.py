@@ -57,12 +57,20 @@ def connections(broker: Sampled) -> ConnectionCounts:
 
 
 def _offsets(broker: Sampled) -> Iterator[tuple[str, str, int, int]]:
-    """(topic, group, queue, offset): what is committed, and 0 where a group that is online has committed nothing yet."""
+    """(topic, group, queue, offset): what is committed, and 0 where a group that is online has committed nothing yet.
+
+    Nothing of a group that broadcasts: each member keeps its own offsets, and what the group once committed stands still.
+    """
+    online = list(broker.consumers.groups.items())
+    broadcasting = {group for group, info in online if info.is_broadcasting}
     seen: set[tuple[str, str, int]] = set()
     for topic, group, queue_id, offset in broker.consumer_offsets.all_offsets():
-        seen.add((topic, group, queue_id))
-        yield topic, group, queue_id, offset
-    for group, info in list(broker.consumers.groups.items()):
+        if group not in broadcasting:
+            seen.add((topic, group, queue_id))
+            yield topic, group, queue_id, offset
+    for group, info in online:
+        if group in broadcasting:
+            continue
         for topic in list(info.subscriptions):
             config = broker.topic_configs.select(topic)
             for queue_id in range(0 if config is None else config.read_queue_nums):

@@ -160,32 +160,44 @@ def test_a_group_that_has_caught_up_has_no_lag(broker: BrokerUnderTest) -> None:
     assert (row.lag_messages, row.lag_ms) == (0, 0)
 
 
+def heartbeat(message_model: str) -> HeartbeatData:
+    """Of a client that sends, and consumes "orders" in group "g"."""
+    consumer = ConsumerData(
+        group_name="g",
+        consume_type="CONSUME_PASSIVELY",
+        message_model=message_model,
+        consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+        subscription_data_set=[SubscriptionData(topic="orders", sub_string="*", sub_version=1)],
+    )
+    return HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="p")], consumer_data_set=[consumer])
+
+
 def test_who_is_connected_is_reported_and_a_group_online_has_a_lag_before_its_first_commit(
     broker: BrokerUnderTest, new_peer: type[RecordingPeer]
 ) -> None:
     send(broker)
-    heartbeat = HeartbeatData(
-        client_id="c1",
-        producer_data_set=[ProducerData(group_name="p")],
-        consumer_data_set=[
-            ConsumerData(
-                group_name="g",
-                consume_type="CONSUME_PASSIVELY",
-                message_model="CLUSTERING",
-                consume_from_where="CONSUME_FROM_FIRST_OFFSET",
-                subscription_data_set=[SubscriptionData(topic="orders", sub_string="*", sub_version=1)],
-            )
-        ],
-    )
     peers = [new_peer(), new_peer()]
     for peer in peers:
-        broker.request(RequestCode.HEART_BEAT, body=heartbeat.to_json(), peer=peer)
+        broker.request(RequestCode.HEART_BEAT, body=heartbeat("CLUSTERING").to_json(), peer=peer)
     next_interval(broker)
     (record,) = records(broker)
     assert (record.connections.producers, record.connections.consumers) == (2, 2)
     assert [(row.topic, row.group, row.consumer_offset, row.lag_messages) for row in record.lag] == [
         ("orders", "g", 0, 1)
     ]
+
+
+def test_of_a_group_that_broadcasts_no_lag_is_known_whatever_it_once_committed(
+    broker: BrokerUnderTest, new_peer: type[RecordingPeer]
+) -> None:
+    send(broker)
+    send(broker)
+    commit(broker, 1)
+    peer = new_peer()
+    broker.request(RequestCode.HEART_BEAT, body=heartbeat("BROADCASTING").to_json(), peer=peer)
+    next_interval(broker)
+    (record,) = records(broker)
+    assert record.lag == ()
 
 
 def test_stored_bytes_are_those_of_the_topics_records(broker: BrokerUnderTest) -> None:

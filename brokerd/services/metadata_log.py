@@ -126,7 +126,9 @@ class MetadataLog:
 
     @property
     def needed_from(self) -> int | None:
-        """Where the last whole base of this log begins, from which the tables are read at the next start; None: it has none."""
+        """Where the last whole base of this log begins, from which the tables are read at the next start; None: it has none.
+        0 while that is not known.
+        """
         return self._needed_from
 
     @property
@@ -385,7 +387,7 @@ class MetadataLog:
         store.confirm_offset = None  # what is not confirmed yet counts too: it is in the log
         try:
             self._base_offset, self.end_offset, self._bytes_since_base = None, 0, 0
-            self._parts, self._needed_from = [], None
+            self._parts, self._needed_from = [], 0  # until it is found retention deletes nothing
             first = self._find_base()
             if first is not None:
                 records = list(self._read(first))
@@ -396,6 +398,7 @@ class MetadataLog:
                 if store.damaged_from is None:  # else the tables are rebuilt once that is put right
                     self._finish_deletions(records)
             else:
+                self._needed_from = None
                 self._undeleted.clear()
                 broker.kept_messages.rebuild(())
                 broker.consumer_offsets.forget_unwritten()

@@ -402,6 +402,31 @@ def test_tables_that_could_not_be_read_are_read_once_they_can_be_though_this_rep
     assert offset_of(broker) == 4
 
 
+def test_while_the_tables_cannot_be_read_retention_keeps_all_that_they_may_be_read_from(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knew of no base that is needed, and deleted the last one."""
+    leader, follower = brokers
+    log = follower.broker.metadata_log
+    begins_at = log.needed_from
+
+    def cannot_open(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(follower.store, "index_entries", cannot_open)
+        log.rebuild_or_note()
+    assert log.needed_from == 0
+    log.rebuild_or_note()
+    assert log.needed_from == begins_at
+    with monkeypatch.context() as patched:
+        patched.setattr(follower.store, "index_entries", cannot_open)
+        log.rebuild_or_note()
+    leader.broker.metadata_log.begin_leadership()
+    replicate(leader, follower)
+    assert log.needed_from == leader.broker.metadata_log.needed_from, "its leader has sent another base"
+
+
 def test_a_deleted_topic_is_not_made_again_at_a_follower_that_still_has_its_messages(
     brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:

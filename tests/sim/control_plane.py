@@ -1,7 +1,7 @@
 """The control plane and its operators in the simulation: promotions, clean and not, with a row of epochs that is compared and
-set. What is noted and decided, and in which order, is controlplane/failover's (samples.py, and order.py, fencing.py,
-safety.py and verdict.py of promotion/) and highwater/promotion.py's, as in
-controlplane/failover/promotion/steps.py; here are the requests, the rows, and workers that die.
+set. What is noted and decided, which promotion is begun without anyone's asking, and in which order it goes, is
+controlplane/failover's (samples.py, and automatic.py, order.py, fencing.py, safety.py and verdict.py of promotion/) and
+highwater/promotion.py's, as in services.py and steps.py there; here are the requests, the rows, and workers that die.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any, Protocol
 from controlplane.clusters.replica_answer import Answer
 from controlplane.failover.orders import Look, LookClosely, Pause, Result
 from controlplane.failover.promotion import order
+from controlplane.failover.promotion.automatic import promotion_to_begin
 from controlplane.failover.promotion.fencing import next_ballot
-from controlplane.failover.promotion.verdict import GroupView, ReplicaView, candidates_ranked
+from controlplane.failover.promotion.verdict import GroupState, GroupView, ReplicaView, candidates_ranked, judge
 from controlplane.failover.samples import (
     LeaderNews,
     answer_noted,
@@ -43,6 +44,8 @@ Asking = Generator[Step, dict[str, Any], Result]
 _TIMEOUT_S = 1.0
 _WATCH_PERIOD_S = 0.7
 _FREEZE_S = 2.0
+_PATIENCE_LOOKS = 3  # so many an operator waits before giving up on a promotion that loses nothing
+_AUTOMATIC_FROM = 0.7
 _OPERATION_S = 5.0  # then a promotion that is not done has failed
 _LEASE_S = (0.2, 1.5)  # so long another worker waits for one that died; the product's are longer, as its operations are
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -109,7 +112,8 @@ class ControlPlane:
         self._ids = {name: number for number, name in enumerate(replicas)}  # also of those that have left
         self._surely_held_by = in_sync_replicas
         self._dying = dying  # the chance of a worker to die, at each step
-        self.failovers = 0.0  # the chance that a look that finds no leader begins a failover
+        # The chance that an operator promotes where a look finds no leader; the policy is to do so by itself where it is high.
+        self.failovers = 0.0
         self.unclean = 0.0  # the chance that the operator gives up on a clean one
         self._careful = False
         self._leaderless_looks = 0
@@ -293,24 +297,33 @@ class ControlPlane:
     # --- flows
 
     def watch(self) -> Flow:
-        """The detector: for ever."""
+        """Look for ever. What the control plane does by itself is decided as in the product; an operator, who sees the same,
+        promotes where that does nothing.
+        """
         while True:
             yield _WATCH_PERIOD_S
             view = yield from self._sample()
-            master = view.master
+            master, now = view.master, self._now()
             self.leader = None if master is None else self._replicas[master.replica_id]
-            highest = max((status.epoch for status in self.statuses.values()), default=0)
             self._look_at_replaced()
-            if master is not None and not master.cannot_serve and master.epoch == highest:
+            if judge(view, now).state is not GroupState.NO_MASTER:
                 self._leaderless_looks = 0
                 continue
             self._leaderless_looks += 1
-            if self._at_work or self._leaderless_looks < 3 or self._loop.random.random() >= self.failovers:
+            if self._at_work:
                 continue
-            if self._leaderless_looks > 6 and self._loop.random.random() < self.unclean and self.statuses:
-                self.start(self._alone(self.promote_unclean(self._to_promote_unclean(view))))
-            else:
-                self.start(self._alone(self.failover()))
+            promotion = promotion_to_begin(view, now, when_lossless=self.failovers >= _AUTOMATIC_FROM)
+            if promotion is not None:
+                self.start(self._alone(self.failover(self._replicas[promotion.candidate_id])))
+            elif self._loop.random.random() < self.failovers:
+                self._promote_as_operator(view)
+
+    def _promote_as_operator(self, view: GroupView) -> None:
+        gives_up = self._leaderless_looks > _PATIENCE_LOOKS and self._loop.random.random() < self.unclean
+        if gives_up and self.statuses:
+            self.start(self._alone(self.promote_unclean(self._to_promote_unclean(view))))
+        else:
+            self.start(self._alone(self.failover()))
 
     def _alone(self, flow: Flow) -> Flow:
         """A cluster has one operation at a time: the next begins when this one has ended, or its worker died."""

@@ -20,17 +20,16 @@ from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say, say_all
 from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
 from controlplane.failover.models import Failover, FailoverKind
+from controlplane.failover.promotion.automatic import promotion_to_begin
 from controlplane.failover.promotion.safety import promotion_refusal
 from controlplane.failover.promotion.verdict import (
     Cleanness,
-    GroupState,
     GroupView,
     ReplicaView,
     candidates_ranked,
     claim_words,
     cleanness_of,
     is_dead,
-    judge,
 )
 from controlplane.failover.sampling import group_sample
 from controlplane.failover.timeline import timeline_add
@@ -185,18 +184,11 @@ def failover_start(
 
 
 def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Failover | None:
-    """Act by ourselves if nothing acknowledged is lost; called with each sample.
-
-    A restarted master whose claim is blocked is asked to lead again whatever the policy: no master changes. Another replica
-    is promoted only if the policy says so. Where elections may be won no one is.
-    """
-    if promotion_refusal(view) is not None:
-        return None
+    """Act by ourselves if nothing acknowledged is lost (automatic.py), and no one else does; called with each sample."""
     now = timezone.now()
-    verdict = judge(view, now)
-    if not verdict.repeats and cluster.failover_policy != FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS:
-        return None
-    if verdict.state != GroupState.NO_MASTER or verdict.cleanness is None or not verdict.cleanness.clean:
+    when_lossless = cluster.failover_policy == FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS
+    promotion = promotion_to_begin(view, now, when_lossless=when_lossless)
+    if promotion is None:
         return None
     running = Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
     if running is not None and not operation_yields(running):
@@ -216,9 +208,9 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
             actor=SystemActor("failover"),
             cluster=cluster,
             group=group,
-            kind=FailoverKind.REPEAT if verdict.repeats else FailoverKind.AUTOMATIC,
+            kind=FailoverKind.REPEAT if promotion.repeats else FailoverKind.AUTOMATIC,
             driver=driver,
-            candidate_id=verdict.candidates[0],
+            candidate_id=promotion.candidate_id,
         )
     except ApplicationError as error:  # another worker was quicker, or it is not clean on a second look
         _log.info("no automatic promotion", group=view.name, cause=error.message)

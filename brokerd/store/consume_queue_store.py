@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from brokerd.store.commit_log import NO_ROOM
@@ -36,6 +36,14 @@ class WrittenEntries:
     last_record_offset: int  # of those records
     store_timestamp_ms: int  # of the last of those records
     queues_digest: int
+
+    def with_those_of(self, earlier: WrittenEntries) -> WrittenEntries:
+        """These, which may be synced before some that were written earlier: then they are synced together."""
+        return replace(
+            self,
+            files=tuple(dict.fromkeys((*earlier.files, *self.files))),
+            directories=tuple(dict.fromkeys((*earlier.directories, *self.directories))),
+        )
 
 
 class ConsumeQueueStore:

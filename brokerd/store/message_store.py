@@ -7,6 +7,7 @@ thread at the same time.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -74,6 +75,7 @@ class MessageStore:
         self._status = StoreStatus()
         self._lock_fd = -1
         self._kept_from: dict[tuple[str, int], int] = {}  # by topic and queue; stays when the store is reopened
+        self._sync_lock = threading.Lock()
         self._reopen_with: tuple[int | None] | None = None  # the confirm offset that an unfinished reopening sets
         self._reset()
 
@@ -93,6 +95,7 @@ class MessageStore:
         self._share_passed = False  # diskSpaceWarningLevelRatio was, at the last look
         self._did_not_fit = False  # something lately, and there has not been room for more since
         self._damaged_from: int | None = None
+        self._unsynced: WrittenEntries | None = None  # what write_consume_queues() gave last, until that is synced
         self._queues_durable_until = 0  # recovery finds the ConsumeQueues' entries for what lies below without the log
         self.damage_seen: int | None = None  # near which a reader met no whole record; not looked at closer yet
         self._next_space_check_ms = 0
@@ -418,33 +421,46 @@ class MessageStore:
         """
         if self._status.refusal is not None:
             self._status.check()
-        log = self._log
-        return self._queues.write(log.end_offset, log.last_record_offset, self._appender.last_store_timestamp_ms)
+        log, earlier = self._log, self._unsynced
+        written = self._queues.write(log.end_offset, log.last_record_offset, self._appender.last_store_timestamp_ms)
+        self._unsynced = written if earlier is None else written.with_those_of(earlier)
+        return self._unsynced
 
     def sync_consume_queues(self, written: WrittenEntries) -> None:
         """Sync the log, then these entries, then the checkpoint, so that recovery begins here. Blocks: for a worker thread.
 
         One at a time, in the order of the writes. Raises FlushFailedError (latched) or OSError (try again later).
         """
-        durable = self._flush_log()
-        try:
-            self._queues.sync(written)
-            checkpoint = self._checkpoint
-            checkpoint.physic_msg_timestamp_ms = written.store_timestamp_ms
-            checkpoint.logics_msg_timestamp_ms = min(written.store_timestamp_ms, self.index.written_until_ms)
-            checkpoint.index_msg_timestamp_ms = written.store_timestamp_ms + INDEX_AHEAD_MS if self.index.files else 0
-            checkpoint.confirm_phy_offset = written.dispatch_offset
-            checkpoint.durable_mark = durable
-            checkpoint.dispatch_offset = written.dispatch_offset
-            checkpoint.last_record_offset = written.last_record_offset
-            checkpoint.queues_digest = written.queues_digest
-            checkpoint.commit_log_file_bytes = self._config.mapped_file_size_commit_log_bytes
-            checkpoint.consume_queue_file_bytes = self._config.mapped_file_size_consume_queue_bytes
-            checkpoint.save(self._disk, self._config.path("checkpoint"))
-        except OSError:
-            self._queues.written_again(written)
-            raise
-        self._queues_durable_until = written.dispatch_offset
+        with self._sync_lock:  # the deletion of a topic does not wait for the worker's turn
+            durable = self._flush_log()
+            if (
+                written is not self._unsynced
+            ):  # those that were written after them have been synced with them, or could not be
+                self._queues.written_again(written)
+                return
+            self._unsynced = None
+            try:
+                self._queues.sync(written)
+                self._save_checkpoint(written, durable)
+            except OSError:
+                self._queues.written_again(written)
+                self._unsynced = None  # nor can those be said to be durable that were written meanwhile
+                raise
+            self._queues_durable_until = written.dispatch_offset
+
+    def _save_checkpoint(self, written: WrittenEntries, durable: int) -> None:
+        checkpoint = self._checkpoint
+        checkpoint.physic_msg_timestamp_ms = written.store_timestamp_ms
+        checkpoint.logics_msg_timestamp_ms = min(written.store_timestamp_ms, self.index.written_until_ms)
+        checkpoint.index_msg_timestamp_ms = written.store_timestamp_ms + INDEX_AHEAD_MS if self.index.files else 0
+        checkpoint.confirm_phy_offset = written.dispatch_offset
+        checkpoint.durable_mark = durable
+        checkpoint.dispatch_offset = written.dispatch_offset
+        checkpoint.last_record_offset = written.last_record_offset
+        checkpoint.queues_digest = written.queues_digest
+        checkpoint.commit_log_file_bytes = self._config.mapped_file_size_commit_log_bytes
+        checkpoint.consume_queue_file_bytes = self._config.mapped_file_size_consume_queue_bytes
+        checkpoint.save(self._disk, self._config.path("checkpoint"))
 
     def flush_consume_queues(self) -> None:
         """write_consume_queues() and sync_consume_queues() in one."""

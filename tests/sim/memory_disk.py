@@ -334,6 +334,8 @@ class MemoryDisk:
 
     def rename(self, source: str, target: str) -> None:
         self._call("rename", f"{source} {target}")
+        if source not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "No such file", source)
         self.names[target] = self.names.pop(source)
 
     def link(self, source: str, target: str) -> None:

@@ -20,6 +20,7 @@ from mqwire.message import decode_records
 from mqwire.mode import Mode
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy
+from tests.sim.made_topics import is_made
 from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environment_of
 from tests.sim.sim_requests import ChangeTopic, CommitOffset, QueryOffset, Read, Send
 from tests.sim.sim_threads import SimThreads
@@ -58,6 +59,7 @@ class BrokerProcess:
         self.settings = settings
         self.is_open = False
         self._observed = (0, 0, 0)
+        self._log_bounds = (0, 0)
         self._died = False
         self._inherited = _Inherited()
         self._config = config_of(settings, machine.name_servers, machine.reserved_hours)
@@ -145,7 +147,7 @@ class BrokerProcess:
         ) -> list[AppendResult]:
             results = append(messages, counted_for=counted_for, any_size=any_size)
             for message, result in zip(messages, results, strict=True):
-                if message.topic in _JUDGED:
+                if message.topic in _JUDGED or is_made(message.topic):
                     self._appended(message.topic, bytes(message.body), result.physical_offset, result.size_bytes)
             return results
 
@@ -253,6 +255,8 @@ class BrokerProcess:
                 reply.code == ResponseCode.SUCCESS and reply.remark is None
             ):  # a remark says that the master alone has it
                 self.history.changed(request, self._last_confirmed())
+            elif isinstance(request, ChangeTopic) and reply.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+                self.history.refused(request)
         elif isinstance(request, Read) and reply.code == ResponseCode.SUCCESS:
             self._shown(bytes(reply.body))
 
@@ -286,7 +290,13 @@ class BrokerProcess:
 
     def _stepped(self) -> None:
         if self.is_open and not self.reopening:
+            self._log_bounds = self.store.end_offset, self.store.durable_offset
             self.observe()
+
+    @property
+    def log_bounds(self) -> tuple[int, int]:
+        """The log's end and its durable offset; while it is opened again, those of before."""
+        return self._log_bounds if self.reopening else (self.store.end_offset, self.store.durable_offset)
 
     def observe(self) -> None:
         """After each step: record what this process takes itself for."""

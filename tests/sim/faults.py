@@ -301,8 +301,8 @@ class Faults:
             return
         attempts = self._world.history.attempts
         for attempt in random.sample(attempts, min(len(attempts), 20)):
-            if attempt.code != "SEND_OK" or attempt.delayed:
-                continue
+            if attempt.code != "SEND_OK" or attempt.delayed or attempt.topic:
+                continue  # no client reads it there
             if self._spoil(machine, attempt.promised, attempt.queue):
                 return
 
@@ -313,7 +313,7 @@ class Faults:
         if len(well) < 2 or self._rots():
             return
         attempts = self._world.history.attempts
-        stored = [one for one in attempts if one.code == "SEND_OK" and not one.delayed]
+        stored = [one for one in attempts if one.code == "SEND_OK" and not one.delayed and not one.topic]
         machines = random.sample(well, 2)
         for attempt in random.sample(stored, min(len(stored), 20)):
             others = [one.rot.copy.physical_offset for one in self._world.machines if one.rot is not None]

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
 
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.sim_requests import ChangeTopic, CommitOffset
@@ -29,6 +28,10 @@ class Attempt:
     delayed: bool = False  # it waits in another topic, and is delivered from there, at least once
     code: str = "no answer"
     queue_offset: int = -1
+    topic: str = (
+        ""  # one that was made for a while; `queue` is the queue's id in it then, and else its number (wire.py)
+    )
+    life: int = 0  # of this topic
     asks: int = 1  # how often it was sent: each may be stored
     copies: list[Copy] = field(default_factory=list)  # every append by a leader, of a delayed one where it waits
     acknowledged: list[Copy] = field(default_factory=list)
@@ -92,11 +95,14 @@ class Seen:
     safe: bool
 
 
-class AnsweredTopic(NamedTuple):
-    """What its last change came to, and what that survives with."""
+@dataclass(slots=True)
+class MadeTopic:
+    """One that an administrator makes, deletes with messages in it, and makes again."""
 
-    exists: bool
-    copy: Copy
+    exists: bool | None = None  # None: its last change was not answered, and may be done yet
+    copy: Copy | None = None  # what the last answered change survives with
+    lives: int = 0  # how often it was made
+    deletions: dict[int, Copy] = field(default_factory=dict)  # by life, each with what it survives with
 
 
 class History:
@@ -124,7 +130,7 @@ class History:
         self.expired_below = 0  # up to there some replica's retention has deleted the log
         self.consumed: set[bytes] = set()  # by the consumer that commits and resumes
         self._answered_offsets: dict[int, list[tuple[int, Copy]]] = {}  # by queue, each with what it survives with
-        self.answered_topics: dict[str, AnsweredTopic | None] = {}  # None: its last change was not answered
+        self.made_topics: dict[str, MadeTopic] = {}
         self._leaders: dict[int, str] = {}
         self._reported_epochs: dict[str, int] = {}
         self.newest_epoch = 0  # that any process has reported
@@ -135,8 +141,8 @@ class History:
 
     # --- clients
 
-    def sending(self, queue: int, body: bytes, *, delayed: bool = False) -> Attempt:
-        attempt = Attempt(len(self.attempts), body, queue, delayed)
+    def sending(self, queue: int, body: bytes, *, delayed: bool = False, topic: str = "", life: int = 0) -> Attempt:
+        attempt = Attempt(len(self.attempts), body, queue, delayed, topic=topic, life=life)
         self.attempts.append(attempt)
         self.by_body[body] = attempt
         return attempt
@@ -154,8 +160,18 @@ class History:
             self.counts["commits"] += 1
             self._answered_offsets.setdefault(request.queue, []).append((request.offset, copy))
         else:
+            topic = self.made_topics[request.topic]
+            topic.exists, topic.copy = request.exists, copy
+            if request.exists:
+                topic.lives += 1
+                self.counts["topics made again"] += topic.lives > 1
+            else:
+                topic.deletions[topic.lives] = copy
             self.counts["changes of topics"] += 1
-            self.answered_topics[request.topic] = AnsweredTopic(request.exists, copy)
+
+    def refused(self, request: ChangeTopic) -> None:
+        """A broker answers that nothing has changed."""
+        self.made_topics[request.topic].exists = not request.exists
 
     def committed_offsets(self) -> dict[int, int]:
         """By queue: the highest offset whose commit was answered and may not be lost."""
@@ -168,7 +184,9 @@ class History:
     def count_changes(self) -> None:
         """Count how many answered changes are judged at the end, and how many may be lost."""
         copies = [copy for commits in self._answered_offsets.values() for _, copy in commits]
-        copies += [change.copy for change in self.answered_topics.values() if change is not None]
+        copies += [
+            topic.copy for topic in self.made_topics.values() if topic.exists is not None and topic.copy is not None
+        ]
         lost = sum(map(self.may_be_lost, copies))
         self.counts["answered changes judged"] += len(copies) - lost
         self.counts["answered changes that may be lost"] += lost

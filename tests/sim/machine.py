@@ -331,8 +331,7 @@ class Machine:
 
     def _end(self, process: BrokerProcess, *, power_cut: bool = False) -> None:
         if process.is_open:
-            store = process.store
-            self._left = (EpochMap(process.replica.epochs.entries), store.end_offset, store.durable_offset)
+            self._left = (EpochMap(process.replica.epochs.entries), *process.log_bounds)
             process.died()
         self.disk.stop()
         self._process, self.ended_at_s = None, self.loop.now_s

@@ -8,7 +8,8 @@ from typing import Any
 
 from mqwire.names import MASTER_ID
 from tests.sim.event_loop import EventLoop
-from tests.sim.history import History
+from tests.sim.history import History, MadeTopic
+from tests.sim.made_topics import PREFIX
 from tests.sim.network import Network
 from tests.sim.sim_requests import (
     ChangeTopic,
@@ -20,7 +21,7 @@ from tests.sim.sim_requests import (
     Send,
     SendAnswer,
 )
-from tests.sim.wire import ALL_QUEUES
+from tests.sim.wire import ALL_QUEUES, QUEUES
 
 TIMEOUT_S = 2.0
 
@@ -216,24 +217,50 @@ class Consumer(_LeaderSeeker):
 
 
 class TopicAdmin(_LeaderSeeker):
-    """Makes topics, and deletes some of them."""
+    """Makes topics, sends some messages there, deletes them with these, and makes most of them again."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._sent = 0
 
     def act(self) -> None:
-        topics = self.history.answered_topics
-        made = [topic for topic, change in topics.items() if change is not None and change.exists]
-        exists = not made or self.loop.random.random() < 0.7
-        topic = f"topic{len(topics)}" if exists else self.loop.random.choice(made)
-        topics[topic] = None
+        topics, random = self.history.made_topics, self.loop.random
+        living = [name for name, topic in topics.items() if topic.exists]
+        deleted = [name for name, topic in topics.items() if topic.exists is False]
+        if living and random.random() < 0.6:
+            self._send(random.choice(living))
+        elif living and random.random() < 0.6:
+            self._change(random.choice(living), exists=False)
+        elif deleted and random.random() < 0.8:
+            self._change(random.choice(deleted), exists=True)
+        else:
+            self._change(f"{PREFIX}{len(topics)}", exists=True)
 
-        def answered(is_done: bool | None) -> None:
-            if is_done:
-                self.run()
-            else:
-                self.look_for_the_leader()
+    def _change(self, name: str, *, exists: bool) -> None:
+        self.history.made_topics.setdefault(name, MadeTopic()).exists = None
+        change = ChangeTopic(name, exists)
+        self.network.call(self, self.believed, change, self._done, timeout_s=TIMEOUT_S, may_double=False)
 
-        self.network.call(
-            self, self.believed, ChangeTopic(topic, exists), answered, timeout_s=TIMEOUT_S, may_double=False
-        )
+    def _send(self, name: str) -> None:
+        history = self.history
+        self._sent += 1
+        body = f"{self.name}-{self._sent:05d}".encode()
+        queue_id, life = self.loop.random.randrange(QUEUES), history.made_topics[name].lives
+        attempt = history.sending(queue_id, body, topic=name, life=life)
+
+        def answered(answer: SendAnswer | None) -> None:
+            code, offset = ("timeout", -1) if answer is None else (answer.code, answer.queue_offset)
+            history.answered(attempt.number, code, offset)
+            self._done(code == "SEND_OK")
+
+        send = Send((attempt.number,), queue_id, (body,), topic=name)
+        self.network.call(self, self.believed, send, answered, timeout_s=TIMEOUT_S, may_double=False)
+
+    def _done(self, is_done: bool | None) -> None:
+        if is_done:
+            self.run()
+        else:
+            self.look_for_the_leader()
 
 
 def make_clients(
@@ -245,7 +272,7 @@ def make_clients(
     *,
     pauses_s: tuple[float, ...],
 ) -> tuple[list[Sender], list[Reader | Consumer | TopicAdmin]]:
-    """Three senders, each with one of these mean pauses; a reader, a consumer, and one that makes topics."""
+    """Three senders, each with one of these mean pauses; a reader, a consumer, and one that makes and deletes topics."""
     senders = [
         Sender(
             loop,
@@ -262,5 +289,5 @@ def make_clients(
     return senders, [
         Reader(loop, network, "reader", replicas=replicas, pause_s=0.1),
         Consumer(loop, network, history, "consumer", **everywhere, pause_s=0.1),
-        TopicAdmin(loop, network, history, "admin", **everywhere, pause_s=1.0),
+        TopicAdmin(loop, network, history, "admin", **everywhere, pause_s=0.4),
     ]

@@ -12,9 +12,10 @@ class Send(NamedTuple):
     """Several are a batch; with a delay level they are delivered later."""
 
     attempts: tuple[int, ...]
-    queue: int  # its number (wire.py)
+    queue: int  # its number (wire.py), or its id in `topic`
     bodies: tuple[bytes, ...]
     delay_level: int = 0
+    topic: str = ""  # one that is not made by a send
 
 
 class SendAnswer(NamedTuple):

@@ -10,6 +10,7 @@ from brokerd.store import MessageStore
 from mqwire.message import StoredMessage
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy, History, Violation
+from tests.sim.made_topics import judge_made_topics
 from tests.sim.store_harness import read_all
 from tests.sim.wire import QUEUES, READ_GROUP, TOPICS, topic_of
 
@@ -38,6 +39,7 @@ def judge(world: World) -> None:
     waiting = {where: message for where, message in first.items() if where[0] == RMQ_SYS_SCHEDULE_TOPIC}
     _judge_messages(world.history, messages, waiting)
     _judge_readers(world.history, messages)
+    judge_made_topics(world.history, first)
     _judge_tables(world, messages)
 
 
@@ -74,6 +76,8 @@ def _judge_messages(history: History, messages: Content, waiting: Content) -> No
     if unknown:
         raise Violation(f"{len(unknown)} messages that no one sent")
     for attempt in history.attempts:
+        if attempt.topic:
+            continue
         delivered = places.get(attempt.body, [])
         found = waiting_places.get(attempt.body, []) if attempt.delayed else delivered
         if len(found) > attempt.asks:
@@ -123,12 +127,12 @@ def _judge_tables(world: World, messages: Content) -> None:
             now = broker.consumer_offsets.query(topic_of(queue), READ_GROUP, queue % QUEUES)
             if now < offset:
                 raise Violation(f"the offset of queue {queue} fell from {offset} to {now} on {machine.name}")
-        for topic, change in history.answered_topics.items():
-            if change is None or history.may_be_lost(change.copy):
+        for name, topic in history.made_topics.items():
+            if topic.exists is None or topic.copy is None or history.may_be_lost(topic.copy):
                 continue
-            if (broker.topic_configs.select(topic) is not None) is not change.exists:
-                made = "made" if change.exists else "deleted"
-                raise Violation(f"topic {topic} was {made}, and is not so on {machine.name}")
+            if (broker.topic_configs.select(name) is not None) is not topic.exists:
+                done = "made" if topic.exists else "deleted"
+                raise Violation(f"topic {name} was {done}, and is not so on {machine.name}")
         if process.replica.leads:
             _judge_consumed(history, broker.consumer_offsets, messages)
 

@@ -54,6 +54,7 @@ QUEUES = 2  # of each topic
 ALL_QUEUES = QUEUES * len(TOPICS)  # clients and the history number them: first those of the first topic
 READ_GROUP = "readers"
 _READ_MESSAGES = 16
+_NO_TEMPLATE = "NO_TOPIC"
 _MEMBER_CHANGES = {"add": "addVoter", "remove": "removeVoter", "prefer": "prefer"}
 SEND_CODES = {
     ResponseCode.SUCCESS: "SEND_OK",
@@ -84,8 +85,8 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                 RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2,
                 SendMessageRequestHeader(
                     producer_group="senders",
-                    topic=topic_of(request.queue),
-                    default_topic="TBW102",
+                    topic=request.topic or topic_of(request.queue),
+                    default_topic=_NO_TEMPLATE if request.topic else "TBW102",
                     default_topic_queue_nums=QUEUES,
                     queue_id=request.queue % QUEUES,
                     sys_flag=0,

@@ -1,0 +1,74 @@
+"""The topics that an administrator makes, deletes with messages in them, and makes again; and what must be left of each life."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from mqwire.message import StoredMessage
+from tests.sim.history import Attempt, Copy, History, Violation
+
+if TYPE_CHECKING:
+    from tests.sim.verdict import Content
+
+PREFIX = "topic"
+
+
+def is_made(topic: str) -> bool:
+    """Whether it is one of these, and not one that senders and consumers use."""
+    return topic.startswith(PREFIX)
+
+
+def judge_made_topics(history: History, content: Content) -> None:
+    """`content` is one replica's: all hold the same. Raises Violation."""
+    found: dict[bytes, list[tuple[tuple[str, int, int], StoredMessage]]] = defaultdict(list)
+    for where, message in content.items():
+        if is_made(where[0]):
+            found[message.body].append((where, message))
+    known = {attempt.body for attempt in history.attempts if attempt.topic}
+    unknown = [body for body in found if body not in known]
+    if unknown:
+        raise Violation(f"{len(unknown)} messages in topics that were made, and no one sent them there")
+    acknowledged: dict[tuple[str, int, int], tuple[Attempt, Copy]] = {}
+    for attempt in history.attempts:
+        if not attempt.topic:
+            continue
+        places = [(*where, message.physical_offset) for where, message in found.get(attempt.body, [])]
+        if len(places) > attempt.asks:
+            raise Violation(f"message {attempt.number} ({attempt.code}) is there {len(places)} times: {places}")
+        if places and attempt.code == "SERVICE_NOT_AVAILABLE":
+            raise Violation(f"message {attempt.number} was refused, and is there at {places}")
+        if attempt.code == "SEND_OK":
+            _judge_life(history, attempt, places)
+            _judge_number(history, attempt, acknowledged)
+
+
+def _judge_life(history: History, attempt: Attempt, places: list[tuple[str, int, int, int]]) -> None:
+    """An acknowledged message is there while its topic lives, and never again after that, unless the deletion may be lost."""
+    topic = history.made_topics[attempt.topic]
+    copy = attempt.promised
+    deletions = [deletion for life, deletion in topic.deletions.items() if life >= attempt.life]
+    if deletions and not all(map(history.may_be_lost, deletions)):
+        history.counts["messages of deleted topics"] += 1
+        if places:
+            raise Violation(
+                f"message {attempt.number} of life {attempt.life} of {attempt.topic}, which was deleted, is back at {places}"
+            )
+    elif not deletions and topic.exists:
+        history.counts["messages of topics made again"] += topic.lives > 1
+        is_there = (attempt.topic, attempt.queue, copy.queue_offset, copy.physical_offset) in places
+        if not is_there and not history.may_be_gone(copy):
+            raise Violation(
+                f"message {attempt.number} of {attempt.topic} is lost: acknowledged at {copy}, and is at {places}"
+            )
+
+
+def _judge_number(
+    history: History, attempt: Attempt, acknowledged: dict[tuple[str, int, int], tuple[Attempt, Copy]]
+) -> None:
+    """A topic that is made again goes on counting, as long as the log has what the numbers were given to."""
+    copy = attempt.promised
+    key = (attempt.topic, attempt.queue, copy.queue_offset)
+    other = acknowledged.setdefault(key, (attempt, copy))
+    if other[0] is not attempt and not (history.may_be_gone(other[1]) or history.may_be_gone(copy)):
+        raise Violation(f"messages {other[0].number} and {attempt.number} were both acknowledged at {key}")

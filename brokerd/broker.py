@@ -447,13 +447,10 @@ class Broker:
         """The tables are this replica's from now on; consumers may have read from the former master what never came here."""
         self.consumer_offsets.commit_hints()
         self.consumer_offsets.bound(self.store.queue_end_offset)
-        self._know_stored_topics()
         self.metadata_log.begin_leadership()
 
-    def _know_stored_topics(self) -> None:
-        """A log of before there were metadata records, or RocketMQ's: no message shall be without a topic."""
-        if self.metadata_log.has_base:
-            return
+    def know_stored_topics(self) -> None:
+        """Make the topics of which the log has messages and the tables know nothing. Raises StoreError."""
         missing = [
             TopicConfig(topic_name=topic, read_queue_nums=max(queues) + 1, write_queue_nums=max(queues) + 1)
             for topic, queues in self.store.topics().items()

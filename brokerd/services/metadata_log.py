@@ -93,6 +93,8 @@ class _Broker(Protocol):
 
     def forget_messages(self, topic: str) -> None: ...
 
+    def know_stored_topics(self) -> None: ...
+
     def log_grew(self) -> None: ...
 
     def refuses_appends(self) -> str | None: ...
@@ -122,6 +124,7 @@ class MetadataLog:
         self._written_s = float("-inf")  # when a record of offsets was last written for those that wait
         self._wanted = trio.Event()
         self._is_stale = False  # the tables could not be read from the log when they had to be
+        self._lacks_topics = False  # the log had no base, and may hold messages of topics that no table has
         self._undeleted: list[str] = []  # deleted topics, by the log, whose messages could not be removed yet
 
     @property
@@ -130,11 +133,6 @@ class MetadataLog:
         0 while that is not known.
         """
         return self._needed_from
-
-    @property
-    def has_base(self) -> bool:
-        """Whether the tables come from the log alone."""
-        return self._base_offset is not None
 
     # --- leading
 
@@ -202,10 +200,23 @@ class MetadataLog:
         try:
             if self._is_stale:
                 self.rebuild()
+            self._lacks_topics |= self._needed_from is None
             self._write_base()
         except (StoreError, OSError) as error:
             self._base_offset = None
             logger.error("topics, groups and offsets cannot be written to the log, trying again: %s", error)
+        else:
+            self._know_stored_topics()
+
+    def _know_stored_topics(self) -> None:
+        """A log of before there were metadata records, or RocketMQ's: no message shall be without a topic."""
+        if not self._lacks_topics:
+            return
+        try:
+            self._broker.know_stored_topics()
+            self._lacks_topics = False
+        except StoreError as error:
+            logger.error("topics that are in the log alone cannot be made, trying again: %s", error)
 
     def keep_base_near(self) -> None:
         """Write a base when the last one is too far from the log's end. Each few seconds, and after changes."""
@@ -220,6 +231,7 @@ class MetadataLog:
             self.finish_deletions()
         except (StoreError, OSError) as error:
             logger.error("the messages of deleted topics cannot be removed, trying again: %s", error)
+        self._know_stored_topics()
         file_bytes = broker.store.commit_log_file_bytes
         if (
             self._base_offset is None
@@ -388,6 +400,7 @@ class MetadataLog:
         try:
             self._base_offset, self.end_offset, self._bytes_since_base = None, 0, 0
             self._parts, self._needed_from = [], 0  # until it is found retention deletes nothing
+            self._lacks_topics = False
             first = self._find_base()
             if first is not None:
                 records = list(self._read(first))

@@ -9,10 +9,12 @@ from functools import partial
 import pytest
 import trio
 
+from brokerd.broker import open_store
 from brokerd.consumer_offset import NO_OFFSET
+from brokerd.environment import Environment
 from brokerd.metadata_record import MetadataRecord, base_records, joined
 from brokerd.services.metadata_log import OFFSETS_PERIOD_S
-from brokerd.store import AppendResult, DiskFullError, MessageToStore
+from brokerd.store import AppendResult, DiskFullError, MessageStore, MessageToStore
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -25,6 +27,7 @@ from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHea
 from mqwire.names import RMQ_SYS_METADATA
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.replicated_broker import pair, promote, replicate
+from tests.sim.store_harness import message
 
 
 def creation(topic: str, queues: int = 4) -> CreateTopicRequestHeader:
@@ -400,6 +403,24 @@ def test_tables_that_could_not_be_read_are_read_once_they_can_be_though_this_rep
     log.keep_base_near()
     assert commit(broker, 4).code == ResponseCode.SUCCESS
     assert offset_of(broker) == 4
+
+
+def test_topics_that_are_in_the_log_alone_are_made_once_there_is_room(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of RocketMQ's log, say; the broker did not start."""
+    broker.stop()
+    shutil.rmtree(broker.folder / "store")
+    store, _report = open_store(broker.config, broker.broker.store_host, Environment(clock=broker.clock))
+    store.append([message(topic="orders", queue_id=2)])
+    store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(MessageStore, "used_ratio", lambda _: 1.1)
+        broker.start()
+        assert not knows(broker)
+        broker.clock.advance(5)
+    broker.broker.metadata_log.keep_base_near()
+    assert broker.topic_config("orders").write_queue_nums == 3
 
 
 def test_while_the_tables_cannot_be_read_retention_keeps_all_that_they_may_be_read_from(

@@ -90,8 +90,11 @@ def is_brokers_own(topic: str) -> bool:
 
 
 def is_closed_to_clients(topic: str) -> bool:
-    """Topics that clients may not send to (TopicValidator's NOT_ALLOWED_SEND_TOPIC_SET, and our own)."""
-    return topic in _TOPICS_CLOSED_TO_CLIENTS
+    """Topics that clients may not send to (TopicValidator's NOT_ALLOWED_SEND_TOPIC_SET, and our own).
+
+    Nor to RocketMQ's light message queues: a store that holds one is not opened here.
+    """
+    return topic in _TOPICS_CLOSED_TO_CLIENTS or topic.startswith(names.LMQ_PREFIX)
 
 
 def _shown(name: str) -> str:

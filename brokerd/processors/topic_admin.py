@@ -36,6 +36,7 @@ from mqwire.headers_topic import (
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
+from mqwire.names import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from brokerd.config import BrokerConfig
@@ -119,7 +120,9 @@ def _attributes(broker: _Broker, topic: str, text: str | None) -> dict[str, str]
 def _put(broker: _Broker, peer: Peer, configs: list[TopicConfig]) -> None:
     for config in configs:
         remark = invalid_topic_config(config)
-        if remark is None and broker.topic_configs.is_system_topic(config.topic_name):
+        if remark is None and (
+            broker.topic_configs.is_system_topic(config.topic_name) or config.topic_name.startswith(LMQ_PREFIX)
+        ):
             remark = f"The topic[{config.topic_name}] is conflict with system topic: choose another name."
         if remark is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)

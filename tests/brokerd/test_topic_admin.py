@@ -126,7 +126,9 @@ def test_impossible_values_are_refused(broker: BrokerUnderTest, members: dict[st
     assert not is_known(broker, "orders")
 
 
-@pytest.mark.parametrize("topic", ["", " ", "../x", "a/b", "x" * 128, "TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a"])
+@pytest.mark.parametrize(
+    "topic", ["", " ", "../x", "a/b", "x" * 128, "TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "%LMQ%x"]
+)
 def test_illegal_and_system_names_are_refused(broker: BrokerUnderTest, topic: str) -> None:
     assert create(broker, topic).code == ResponseCode.INVALID_PARAMETER
 

@@ -83,8 +83,9 @@ def test_a_tenants_topic_is_no_system_topic() -> None:
     assert not is_system_topic("orders")
 
 
-def test_clients_may_not_send_to_the_delay_topic() -> None:
-    assert is_closed_to_clients("SCHEDULE_TOPIC_XXXX")
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "%LMQ%orders"])
+def test_clients_may_not_send_to_the_delay_topic_nor_to_what_the_store_does_not_open_again(topic: str) -> None:
+    assert is_closed_to_clients(topic)
 
 
 def test_clients_may_send_to_tbw102() -> None:

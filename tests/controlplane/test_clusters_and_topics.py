@@ -147,7 +147,19 @@ def test_a_cluster_that_does_not_run_takes_no_topic(world: World) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a b", "é", "x" * 128, "%RETRY%group", "%DLQ%group", "TBW102", "rmq_sys_x", "RMQ_SYS_TRACE_TOPIC", "a/b"],
+    [
+        "",
+        "a b",
+        "é",
+        "x" * 128,
+        "%RETRY%group",
+        "%DLQ%group",
+        "%LMQ%x",
+        "TBW102",
+        "rmq_sys_x",
+        "RMQ_SYS_TRACE_TOPIC",
+        "a/b",
+    ],
 )
 def test_a_topic_name_that_rocketmq_refuses_or_keeps_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):

@@ -7,7 +7,7 @@ from controlplane.common.sentences import say
 
 NAME_PATTERN = r"[%|a-zA-Z0-9_-]{1,127}"
 _NAME = re.compile(NAME_PATTERN)
-_RESERVED_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
+_RESERVED_PREFIXES = ("%RETRY%", "%DLQ%", "%LMQ%", "rmq_sys_", "RMQ_SYS_")
 _RESERVED = frozenset(
     {
         "TBW102",

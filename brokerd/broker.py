@@ -610,12 +610,18 @@ class Broker:
             self.metadata_log.rebuild_or_note()
 
     def persist(self) -> None:
-        """Write what changed of config/*.json, and of the offsets to the log, if this replica leads."""
+        """Write what changed of config/*.json as far as the disk takes it, and of the offsets to the log, if this replica leads."""
         self.metadata_log.write_last_offsets()
         self.topic_configs.write_file()
         self.subscription_groups.write_file()
-        self.consumer_offsets.persist()
-        self.schedule.persist()
+        for name, write in (
+            ("offsets that consumers committed", self.consumer_offsets.persist),
+            ("deliveries of delayed messages", self.schedule.persist),
+        ):
+            try:
+                write()
+            except OSError as error:
+                logger.error("the last %s cannot be written: %s", name, error)
 
 
 def _flush_all(peers: Iterable[Peer]) -> None:

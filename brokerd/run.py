@@ -127,7 +127,10 @@ async def _stop(broker: Broker, server: Server) -> None:
         logger.error("the last flush takes too long; what was acknowledged as durable is durable")
     await broker.message_index.finish()
     broker.persist()
-    broker.replica.remember_confirm_offset()
+    try:
+        broker.replica.remember_confirm_offset()
+    except OSError as error:
+        logger.error("the epoch file cannot be written: %s", error)
 
 
 async def _remember_confirm_offset(broker: Broker) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 from pathlib import Path
 
 import pytest
 import trio
 
-from brokerd.run import watch_accounts
+from brokerd.broker import Broker
+from brokerd.environment import Environment
+from brokerd.run import open_broker, serve, watch_accounts
+from brokerd.store import OsDisk
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
 
 
@@ -68,3 +73,34 @@ async def test_accounts_that_were_changed_by_hand_are_taken_over_within_seconds(
         await trio.sleep(1.5)
         assert list(broker.access_control.accounts) == ["newcomer"]
         nursery.cancel_scope.cancel()
+
+
+class DiskThatMayRefuseTables(OsDisk):
+    """Small files of the broker's can be read then, and not be replaced."""
+
+    refuses = False
+
+    def rename(self, source: str, target: str) -> None:
+        if self.refuses and ("/config/" in target or target.endswith("epoch.json")):
+            raise OSError(errno.EIO, "Input/output error")
+        super().rename(source, target)
+
+
+@pytest.mark.trio
+async def test_a_stop_closes_the_log_though_no_table_can_be_written(make_broker: MakeBroker) -> None:
+    """The next start took it for killed."""
+    disk = DiskThatMayRefuseTables()
+    made: list[Broker] = []
+
+    async def order() -> str:
+        made[0].consumer_offsets.commit("orders", "g", 0, 1)
+        disk.refuses = True
+        return "an order"
+
+    before = make_broker(listenPort="0")
+    before.stop()
+    environment = Environment(disk=disk, clock=before.clock, stop_orders=lambda: contextlib.nullcontext(order))
+    server, broker = open_broker(before.config, environment)
+    made.append(broker)
+    await serve(server, broker, environment, on_ready=lambda _: None)
+    assert not (before.folder / "store" / "abort").exists()

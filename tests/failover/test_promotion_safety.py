@@ -207,7 +207,7 @@ def test_a_group_that_left_dledger_in_the_middle_is_promoted_once_a_majority_ele
     assert (reported["state"], reported["candidates"], reported["electorate"]) == ("no_master", [1, 2], None)
     operation = run(start(cluster, driver), driver)
     assert operation.steps.get(name="failover_verify").state == "completed", operation.error
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
 
 
 def test_the_policy_promotes_in_the_middle_of_a_change_by_the_same_rule(

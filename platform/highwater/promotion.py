@@ -25,7 +25,9 @@ from mqwire.bodies import ReplicaStatus
 # Epochs are numbered by four: the fence and the epoch of a ballot that is reserved, then those of one that is drawn. So no one's
 # fence is ever the epoch in which another's leader leads: who promised it would follow that leader, in spite of the promise.
 _EPOCHS = 4
-_DRAWN_FROM = 64
+_DRAWN_FROM = (
+    1 << 16
+)  # two who draw at once may both find enough promises of one fence, and have two leaders in its epoch
 
 
 @dataclass(frozen=True, slots=True)

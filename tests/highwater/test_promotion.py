@@ -58,6 +58,12 @@ def test_the_control_planes_fence_is_never_one_that_the_command_line_draws() -> 
         assert drawn.fence % 4 == 2
 
 
+def test_two_that_draw_at_once_hardly_have_the_same_epoch() -> None:
+    """Of 64 ballots the simulation's operators soon drew one twice, and two replicas led in its epoch."""
+    drawn = {ballot_drawn([1], Random(chance)).epoch for chance in range(100)}
+    assert len(drawn) >= 98
+
+
 def test_ones_fence_is_never_the_epoch_in_which_anothers_leader_leads() -> None:
     """Who promised it followed that leader, which went on to acknowledge with its help."""
     for chance in range(20):

@@ -12,7 +12,7 @@ import trio
 
 
 class FlushThread:
-    """Runs one blocking call at a time. A daemon thread: a flush that hangs must not keep the process from ending."""
+    """Runs one blocking call at a time, and waits for its end: a flush that hangs holds up a stop until the process is killed."""
 
     def __init__(self) -> None:
         self._ended_receive = self._ended_send = -1  # a pipe, once the thread is there

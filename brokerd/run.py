@@ -109,7 +109,7 @@ async def serve(server: Server, broker: Broker, environment: Environment, *, on_
 
 
 async def _stop(broker: Broker, server: Server) -> None:
-    """Refuse new sends, leave the name servers, make everything durable; each step bounded."""
+    """Refuse new sends, leave the name servers, make everything durable; each step bounded, where the disk does not hang."""
     broker.end_network_cut()  # or each step would wait for connections in vain, for as long as it may
     await broker.metering.finish()
     broker.metadata_log.write_last_offsets()

@@ -538,11 +538,13 @@ class Replica:
         """Save what the log's own records say of epochs and members, before retention deletes such records; raises OSError.
 
         Of epochs that are not in the log any more the last thousand: for ever they would make a file that no full disk has room
-        for, and only a replica that was away for all of these begins again without them where it could have gone on.
+        for, and only a replica that was away for all of these begins again without them where it could have gone on. The file
+        is rid of the others when it is next written: retention on a full disk need not wait for that.
         """
         self._epochs.drop_before(self._store.min_physical_offset, kept=_EPOCHS_KEPT)
-        remembered = (self._state.epoch_map, self._state.members, self._state.incarnations)
-        if remembered != (self._epoch_map_to_save(), *self._members_to_save()):
+        epochs, saved = self._epoch_map_to_save(), self._state.epoch_map
+        remembered = (saved[max(0, len(saved) - len(epochs)) :], self._state.members, self._state.incarnations)
+        if remembered != (epochs, *self._members_to_save()):
             self._save()
 
     def keep_reserve(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -124,11 +125,25 @@ def test_epochs_that_are_in_the_log_no_more_are_forgotten_but_the_last_ones(monk
         leader.send()
     fill_files(leader, 3)
     expire(leader)
-    for _ in ("now", "after a restart"):
-        assert [entry.epoch for entry in leader.replica.epochs.entries] == [5, 6]
-        leader.restart()
+    assert [entry.epoch for entry in leader.replica.epochs.entries] == [5, 6]
     leader.replica.promote(6, 7, 0.0, 0)
+    leader.send()
+    leader.restart()
+    assert [entry.epoch for entry in leader.replica.epochs.entries] == [5, 6, 7]
+    leader.replica.promote(7, 8, 0.0, 0)
     assert follower.pull_from(leader) == TooOld(leader.store.min_physical_offset, 6)
+
+
+def test_no_epoch_that_is_forgotten_makes_retention_wait_for_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brokerd.replica.replica._EPOCHS_KEPT", 0)
+    leader, _ = group()
+    fill_files(leader, 1)
+    leader.replica.promote(1, 2, 0.0, 0)
+    fill_files(leader, 13)  # more than it deletes at once
+    leader.replica.keep_reserve()
+    leader.disk.fail = lambda number, name: errno.ENOSPC if "epoch.json" in leader.disk.log[-1] else None
+    expire(leader)
+    assert leader.disk.listdir(COMMIT_LOG) == [f"{leader.store.min_physical_offset:020d}"]
 
 
 def test_a_file_of_however_many_epochs_is_read() -> None:

@@ -182,6 +182,29 @@ def test_a_run_that_could_not_read_the_cluster_does_not_count(
     assert "could not be read" in go_on(deletion, driver)
 
 
+def test_a_run_that_broke_off_does_not_count_whatever_another_job_says_of_the_cluster_meanwhile(
+    world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
+) -> None:
+    make_progress(world.cluster, timezone.now() - timedelta(hours=1))
+    go_on(deletion, driver)
+    now = timezone.now()
+    lost = {"state": JobRunState.FAILED, "started_at": now, "finished_at": now, "error": "Its worker was lost."}
+    JobRun.objects.filter(job=Job.INGEST).update(**lost)
+    make_progress(
+        world.cluster, timezone.now() - timedelta(hours=1), updated_at=timezone.now()
+    )  # as billing_check does
+    assert go_on(deletion, driver) == "Its last usage is being read."
+
+
+def test_a_run_that_failed_for_another_cluster_counts(
+    world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
+) -> None:
+    go_on(deletion, driver)
+    ingest(world)
+    JobRun.objects.update(state=JobRunState.FAILED, rows_in=7)
+    assert go_on(deletion, driver) == ""
+
+
 def test_a_dead_clusters_deletion_says_what_may_be_lost_and_goes_on_when_an_operator_agrees(
     world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
 ) -> None:

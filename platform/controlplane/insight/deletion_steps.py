@@ -8,6 +8,7 @@ read after a resume, and the operation says so (`UNREAD` in its metadata).
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.clusters.models import Cluster, Operation, OperationState, OperationType
@@ -202,11 +203,10 @@ def _leads(status: object) -> bool:
 
 
 def _run_since(moment: datetime) -> JobRun | None:
-    """The last run of ingest that began after the moment and has ended."""
-    ended = JobRun.objects.filter(
-        job=Job.INGEST, state__in=(JobRunState.COMPLETED, JobRunState.FAILED), started_at__gte=moment
-    )
-    return ended.order_by("-started_at").first()
+    """The last run of ingest that began after the moment and read what it could: one that broke off has read nothing."""
+    ended = JobRun.objects.filter(job=Job.INGEST, started_at__gte=moment)
+    has_read = Q(state=JobRunState.COMPLETED) | Q(state=JobRunState.FAILED, rows_in__isnull=False)
+    return ended.filter(has_read).order_by("-started_at").first()
 
 
 def _bound(cluster: Cluster) -> str:

@@ -30,6 +30,8 @@ _CLIENT_SCAN_PERIOD_S: Final = 10.0
 # Each request makes objects that all go again without the collector's help; the default of 700 has it look each few requests.
 _GC_THRESHOLD: Final = 20_000
 _CONFIRM_OFFSET_PERIOD_S: Final = 5.0
+# Of a leader, whose senders wait while the file is synced: some 10 ms.
+_LEADERS_CONFIRM_OFFSET_PERIOD_S: Final = 60.0
 _ACCOUNTS_PERIOD_S: Final = 1.0
 
 
@@ -134,15 +136,22 @@ async def _stop(broker: Broker, server: Server) -> None:
 
 
 async def _remember_confirm_offset(broker: Broker) -> None:
-    """A slave that restarts while there is no master shows its readers what was confirmed by then, not more."""
+    """A replica that restarts while there is no master shows its readers what was confirmed by then, not more.
+
+    An elected leader saves nothing: it is replaced or leads again within seconds.
+    """
+    saved_s = trio.current_time()
     while True:
         await trio.sleep(_CONFIRM_OFFSET_PERIOD_S)
         async with broker.store_gate.shared():
             try:
                 broker.replica.keep_reserve()
                 broker.replica.remember_epochs()
-                if not broker.replica.leads:
-                    broker.replica.remember_confirm_offset()
+                now_s, replica = trio.current_time(), broker.replica
+                is_due = now_s >= saved_s + _LEADERS_CONFIRM_OFFSET_PERIOD_S and replica.elections is None
+                if is_due or not replica.leads:
+                    replica.remember_confirm_offset()
+                    saved_s = now_s
             except OSError as error:
                 logger.error("the epoch file cannot be written, trying again: %s", error)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import trio
+import trio.testing
 
 from brokerd.replica.replica import Replica
+from brokerd.run import _remember_confirm_offset
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_group import GetConsumeStatsRequestHeader
@@ -152,6 +155,24 @@ def test_a_pull_that_waits_is_answered_when_its_leader_sees_what_came_before_it_
     settle(leader, follower)
     (reply,) = peer.take()
     assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.SUCCESS, "10")
+
+
+def test_a_leader_that_was_killed_shows_what_was_confirmed_a_minute_before_while_it_may_not_lead(
+    make_broker: MakeBroker,
+) -> None:
+    """It needs its follower's agreement. Consumers with a backlog read on meanwhile: not only what is older than its epoch."""
+    leader, follower = in_sync_pair(make_broker)
+    filled(leader)
+    settle(leader, follower)
+
+    async def run() -> None:
+        with trio.move_on_after(61):
+            await _remember_confirm_offset(leader.broker)
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+    leader.crash()
+    assert leader.broker.replica.must_reclaim
+    assert len(leader.messages("orders")) == 10
 
 
 def test_an_elected_leader_that_no_majority_pulls_from_does_not_know_where_the_group_ends() -> None:

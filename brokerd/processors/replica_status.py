@@ -89,6 +89,7 @@ def replica_status(broker: StatusSource) -> ReplicaStatus:
                 gap_messages=broker.messages_behind(in_sync.held_by(follower)),
                 in_sync=follower.in_sync,
                 last_pull_ms_ago=int((now_s - follower.last_pull_s) * 1000),
+                incarnation=follower.incarnation,
             )
             for follower in in_sync.followers.values()
         ],

@@ -105,14 +105,6 @@ class Standing:
         )
 
 
-def disk_that_counts(remembered: str, incarnation: str, *, has_caught_up: bool) -> str:
-    """Return the incarnation of a replica's disk whose word counts, for one who remembers the last one that did.
-
-    The first that is ever seen counts: in a new group no disk has held anything before. So does one of a version that names none.
-    """
-    return incarnation if has_caught_up or not remembered or not incarnation else remembered
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormerLeader:
     """Who led last, as far as is known: its log went to `end_offset` of `epoch` when it was last asked.

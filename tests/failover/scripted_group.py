@@ -147,6 +147,7 @@ class ScriptedGroup:
                     gap_messages=max(0, replica.end_offset - other.end_offset) // 100,
                     in_sync=other in in_sync,
                     last_pull_ms_ago=5,
+                    incarnation=other.disk,
                 )
                 for other in others
             ]

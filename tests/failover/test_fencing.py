@@ -157,7 +157,7 @@ def test_who_led_last_and_elects_is_stopped_only_where_it_is_silent(
     [
         ("a", "a", False, False),  # the first of a new group: no disk has held anything before
         ("a", "b", False, True),  # replaced since the sample was taken
-        ("a", "b", True, False),
+        ("a", "b", True, True),  # it may have caught up long ago
         ("", "b", False, False),
     ],
 )

@@ -53,6 +53,7 @@ def test_the_word_of_an_empty_disk_in_the_place_of_one_that_counted_is_no_answer
     """It held the log to its end a minute ago, as the acknowledged messages wanted; the third never did."""
     group[1].disk, group[1].has_caught_up, group[1].end_offset, group[1].log_epoch = "second", False, 0, 0
     group[2].end_offset = 400
+    ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id=2).delete()
     lose(group)
     view = dead_for_long(cluster, driver)
     verdict = judge(view, timezone.now())
@@ -60,6 +61,10 @@ def test_the_word_of_an_empty_disk_in_the_place_of_one_that_counted_is_no_answer
     assert (verdict.cleanness.clean, "the disk of replica 1 is new" in verdict.cleanness.because) == (False, True)
     assert automatic_failover(cluster, view, driver) is None
     group[1].has_caught_up, group[1].end_offset, group[1].log_epoch = True, 1000, 1
+    assert automatic_failover(cluster, dead_for_long(cluster, driver), driver) is None  # it may have caught up long ago
+    group[0].answers = group[0].leads = True
+    cluster_sample(cluster, driver)  # the master says that it is in sync
+    lose(group)
     assert automatic_failover(cluster, dead_for_long(cluster, driver), driver) is not None
 
 

@@ -19,7 +19,6 @@ from highwater.promotion import (
     ballot_drawn,
     cleanness_of,
     decide,
-    disk_that_counts,
     is_drained,
     judge_recovery,
     promises_in,
@@ -152,12 +151,6 @@ def test_no_one_led_last_whose_own_log_has_a_later_epoch_than_the_one_that_it_le
     promises = by_id(said(0, 1300, log_epoch=8), said(2, 1300, log_epoch=8))
     decision = decide(group(in_sync_replicas=1, former=former), promises, 2)
     assert (decision.leader_id, decision.cleanness.clean) == (None, False)
-
-
-def test_the_first_disk_that_is_seen_counts_and_another_in_its_place_once_it_has_caught_up() -> None:
-    assert disk_that_counts("", "a", has_caught_up=False) == "a"
-    assert disk_that_counts("a", "b", has_caught_up=False) == "a"
-    assert disk_that_counts("a", "b", has_caught_up=True) == "b"
 
 
 def test_a_promotion_that_is_not_clean_gives_the_role_back_to_who_led_last_and_to_no_one_else() -> None:

@@ -123,7 +123,6 @@ class ControlPlane:
         self.replaced: dict[str, str] = {}
         self.leadership = Leadership()
         self._samples = [ReplicaView(replica_id=number) for number in range(len(replicas))]
-        self._disks = [""] * len(replicas)  # the last ones that counted
         self.supervisor: Supervisor | None = None
         self.sends_held_until_s = 0.0  # by hand, at most
         self._at_work = False  # whether a worker runs an operation that the detector began
@@ -142,7 +141,6 @@ class ControlPlane:
     def grow(self, replica: str) -> None:
         """The group has one replica more, by the rows."""
         self._samples.append(ReplicaView(replica_id=len(self._replicas)))
-        self._disks.append("")
         self._ids[replica] = len(self._replicas)
         self._replicas.append(replica)
 
@@ -150,13 +148,12 @@ class ControlPlane:
         """The group has its last replica no more, by the rows."""
         name = self._replicas.pop()
         self._samples.pop()
-        self._disks.pop()
         self.statuses.pop(name, None)
         self.replaced.pop(name, None)
 
     def replaces(self, name: str) -> None:
         """An operator is about to give this replica a new disk."""
-        self.replaced[name] = self._disks[self._ids[name]]
+        self.replaced[name] = self._samples[self._ids[name]].disk
 
     # --- running flows
 
@@ -242,19 +239,17 @@ class ControlPlane:
             news = leader_news(row.epoch, leader_epoch=epoch, is_named=row.leader_id == leader_id)
             if news is not LeaderNews.KNOWN:
                 row.epoch, row.leader_id = epoch, leader_id
-        followers = {} if leader_id is None else {one.replica_id: one for one in reported[leader_id].followers}
         for number, name in enumerate(self._replicas):
             status, before = reported.get(number), self._samples[number]
             if status is not None:
                 values = answer_noted(
                     status,
-                    followers.get(number),
-                    disk=self._disks[number],
+                    None if leader_id is None else reported[leader_id],
+                    known=before.known_disk,
                     gap_is_known=leader_id is not None or status.quorum is not None,
                     asked_at=asked_at,
                     now=now,
                 )
-                self._disks[number] = str(values["disk"])
             else:
                 values = silence_noted(
                     None if self.supervisor is None else self.supervisor.status(name),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +22,7 @@ from brokerd.store.commit_log import CommitLog
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
 from controlplane.failover import samples
+from controlplane.failover.disks import KnownDisk
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import Unpromised
 from controlplane.failover.promotion.verdict import GroupView, standing_of
@@ -301,11 +302,7 @@ def _no_one_is_stopped() -> Patched:
 
 
 def _every_disk_counts() -> Patched:
-    both = ExitStack()
-    both.enter_context(
-        patch.object(samples, "disk_that_counts", lambda remembered, incarnation, *, has_caught_up: incarnation)
-    )
-    return both
+    return patch.object(samples, "disk_after", lambda known, status, leader: KnownDisk(status.incarnation))
 
 
 STEP_BUGS = (

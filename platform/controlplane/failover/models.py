@@ -80,8 +80,14 @@ class ReplicaSample(BaseModel):
     in_sync_until = models.DateTimeField(null=True, help_text="this replica does not hold")
     disk = models.CharField(max_length=32, blank=True, db_default="", help_text="the last one whose word counted")
     disk_is_new = models.BooleanField(
-        db_default=False, default=False, help_text="another disk took its place, and has not caught up yet"
+        db_default=False,
+        default=False,
+        help_text="another was seen, and no leader has called one in sync",
     )
+    disk_epoch = models.BigIntegerField(
+        null=True, help_text="with disk_offset, the most that the disk was seen to hold"
+    )
+    disk_offset = models.BigIntegerField(null=True)
     diverged_files = models.IntegerField(null=True, help_text="saved cuts of a log that parted from its leader's")
     # Of a group that elects its leader.
     quorum = models.JSONField(null=True, help_text="mqwire's QuorumStatus: state, vote, voters, as it reported them")

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TypeVar
 
+from controlplane.failover.disks import KnownDisk, disk_after, follower_in
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
-from highwater.promotion import disk_that_counts
-from mqwire.bodies import FollowerStatus, ReplicaStatus
+from mqwire.bodies import ReplicaStatus
 from mqwire.mode import Mode
 
 K = TypeVar("K")
@@ -55,23 +55,29 @@ def leading_noted(status: ReplicaStatus, now: datetime) -> dict[str, object]:
 
 def answer_noted(
     status: ReplicaStatus,
-    follower: FollowerStatus | None,
+    leader: ReplicaStatus | None,
     *,
-    disk: str,
+    known: KnownDisk,
     gap_is_known: bool,
     asked_at: datetime,
     now: datetime,
 ) -> dict[str, object]:
-    """Return what the sample of a replica that answered changes to. `follower` is its leader's word on it; `disk` the last
-    one whose word counted. Without `gap_is_known` the gap stays as the last leader reported it: that many messages may be lost.
+    """Return what the sample of a replica that answered changes to. `leader` is what the group's leader answered at the same time;
+    `known` is what is remembered of the replica's disk. Without `gap_is_known` the gap stays as the last leader
+    reported it: that many messages may be lost.
     """
     leads = status.role == "master"
+    follower = None if leads else follower_in(leader, status.replica_id)
+    disk = disk_after(known, status, leader)
+    position = disk.position or (None, None)
+    has_lost = not disk.is_new and disk.has_lost((status.log_epoch, status.held_offset))
     gap = (0, 0) if leads else (None, None) if follower is None else (follower.gap_bytes, follower.gap_messages)
-    lease = {}  # of one that was restarted what it said before stays true
+    # Of one that was restarted what it said before stays true, if its disk is the one that it was, and whole.
+    same_disk = not (known.is_other(status.incarnation) or has_lost)
+    lease: dict[str, object] = {} if same_disk else {"in_sync_epoch": None, "in_sync_until": None}
     if status.in_sync_for_ms is not None:
         until = asked_at + timedelta(milliseconds=status.in_sync_for_ms)
         lease = {"in_sync_epoch": status.in_sync_epoch, "in_sync_until": until}
-    counts = disk_that_counts(disk, status.incarnation, has_caught_up=status.has_caught_up)
     return {
         "sampled_at": now,
         "last_seen_at": now,
@@ -94,13 +100,15 @@ def answer_noted(
         "not_promotable_because": (status.not_promotable_because or "")[:512],
         "diverged_files": status.diverged_files,
         **lease,
-        "log_may_be_incomplete": status.log_may_be_incomplete,
+        "log_may_be_incomplete": status.log_may_be_incomplete or has_lost,
         "shows_below": status.shows_below,
         "surely_held_by": surely_held_by(status),
         # What it acknowledged as leader may be on these: who is no leader any more names none.
         **({"follower_ids": [one.replica_id for one in status.followers]} if leads else {}),
-        "disk": counts,
-        "disk_is_new": counts != status.incarnation,
+        "disk": disk.incarnation,
+        "disk_is_new": disk.is_new,
+        "disk_epoch": position[0],
+        "disk_offset": position[1],
         "quorum": status.quorum,
         "last_pull_at": None if follower is None else now - timedelta(milliseconds=follower.last_pull_ms_ago),
     }

@@ -26,12 +26,12 @@ from controlplane.failover.samples import (
     leading_noted,
     silence_noted,
 )
-from controlplane.failover.selectors import group_view
+from controlplane.failover.selectors import group_view, replica_view
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import broker_noun, cluster_replicas, replica_process_name
-from mqwire.bodies import FollowerStatus, ReplicaStatus
+from mqwire.bodies import ReplicaStatus
 
 _log = get_logger("controlplane.failover")
 
@@ -118,9 +118,7 @@ def _write_group(
     leadership, _ = GroupLeadership.objects.get_or_create(group=group)
     known = {replica: answer.status for replica, answer in answers.items() if answer.status is not None}
     leader = leader_among(known)
-    followers: dict[int, FollowerStatus] = {}
     if leader is not None:
-        followers = {follower.replica_id: follower for follower in known[leader].followers}
         epoch = known[leader].epoch
         news = leader_news(leadership.epoch, leader_epoch=epoch, is_named=leadership.leader_id == leader.pk)
         if news is LeaderNews.NEWER_EPOCH:
@@ -135,9 +133,10 @@ def _write_group(
             )
     for replica, answer in answers.items():
         if answer.status is not None:
-            follower = None if leader is None or replica == leader else followers.get(replica.broker_id)
             gap_is_known = leader is not None or answer.status.quorum is not None
-            _write_answer(replica, answer.status, follower, asked_at, gap_is_known=gap_is_known)
+            _write_answer(
+                replica, answer.status, None if leader is None else known[leader], asked_at, gap_is_known=gap_is_known
+            )
             _health_outdated(replica, asked_at)
         else:
             _write_silence(replica, answer.error, processes.get(replica))
@@ -147,11 +146,16 @@ def _write_group(
 
 
 def _write_answer(
-    replica: Replica, status: ReplicaStatus, follower: FollowerStatus | None, asked_at: datetime, *, gap_is_known: bool
+    replica: Replica, status: ReplicaStatus, leader: ReplicaStatus | None, asked_at: datetime, *, gap_is_known: bool
 ) -> None:
-    remembered = ReplicaSample.objects.filter(replica=replica).values_list("disk", flat=True).first() or ""
+    sample = ReplicaSample.objects.filter(replica=replica).first()
     values = answer_noted(
-        status, follower, disk=remembered, gap_is_known=gap_is_known, asked_at=asked_at, now=timezone.now()
+        status,
+        leader,
+        known=replica_view(replica, sample).known_disk,
+        gap_is_known=gap_is_known,
+        asked_at=asked_at,
+        now=timezone.now(),
     )
     quorum = None if status.quorum is None else msgspec.to_builtins(status.quorum)
     ReplicaSample.objects.update_or_create(replica=replica, defaults={**values, "quorum": quorum})

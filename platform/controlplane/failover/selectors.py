@@ -44,7 +44,7 @@ def group_view(group: BrokerGroup) -> GroupView:
         asked_id=None if asked is None else asked.broker_id,
         asked_epoch=None if leadership is None else leadership.asked_epoch,
         epoch=0 if leadership is None else leadership.epoch,
-        replicas=[_replica_view(replica, sample) for replica, sample in samples_of(group)],
+        replicas=[replica_view(replica, sample) for replica, sample in samples_of(group)],
         elects=group.cluster.elects_leaders,
         elections_in_doubt=elections_in_doubt(group.cluster),
     )
@@ -126,7 +126,8 @@ def samples_of(group: BrokerGroup) -> list[tuple[Replica, ReplicaSample | None]]
     return [(replica, samples.get(replica.pk)) for replica in Replica.objects.filter(group=group).order_by("broker_id")]
 
 
-def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView:
+def replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView:
+    """Return a replica as it was last seen."""
     if sample is None:
         return ReplicaView(replica_id=replica.broker_id)
     return ReplicaView(
@@ -150,6 +151,8 @@ def _replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView
         not_promotable_because=sample.not_promotable_because,
         disk=sample.disk,
         disk_is_new=sample.disk_is_new,
+        disk_epoch=sample.disk_epoch,
+        disk_offset=sample.disk_offset,
         log_may_be_incomplete=sample.log_may_be_incomplete,
         shows_below=sample.shows_below,
         surely_held_by=sample.surely_held_by,

@@ -16,6 +16,7 @@ class FollowerStatus(Body, frozen=True, kw_only=True):
     gap_messages: int | None = None
     in_sync: bool
     last_pull_ms_ago: int
+    incarnation: str = ""  # of the disk that pulled
 
 
 class QuorumStatus(Body, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from highwater.promotion import (
     ballot_above,
     counting,
     decide,
-    disk_that_counts,
     promises_in,
 )
 
@@ -151,14 +150,19 @@ def _may_lead(replica: ReplicaView, candidate_id: int, old_master_id: int | None
 def _with_samples(standing: Standing, view: GroupView) -> Standing:
     """What a replica said, with what the samples remember and it can't know: its disk of before, its leader's word of before.
 
-    The sample is older than the promise: the disk may have been replaced in between.
+    The sample is older than the promise: the disk may have been replaced in between. No leader lives that could say that it counts.
     """
     sample = view.replica(standing.replica_id)
     if sample is None:
         return standing
-    counts = disk_that_counts(sample.disk, standing.incarnation, has_caught_up=not standing.disk_is_new)
-    standing = replace(standing, disk_is_new=sample.disk_is_new or counts != standing.incarnation)
-    if standing.in_sync_until_s is None and sample.in_sync_until is not None:
+    known = sample.known_disk
+    is_other, has_lost = known.is_other(standing.incarnation), known.has_lost(standing.position)
+    standing = replace(
+        standing,
+        disk_is_new=is_other,
+        log_may_be_incomplete=standing.log_may_be_incomplete or (has_lost and not is_other),
+    )
+    if standing.in_sync_until_s is None and sample.in_sync_until is not None and not (is_other or has_lost):
         until_s = sample.in_sync_until.timestamp()
         return replace(standing, in_sync_epoch=sample.in_sync_epoch, in_sync_until_s=until_s)
     return standing

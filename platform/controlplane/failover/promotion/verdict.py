@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from controlplane.common.sentences import from_sdk, say, say_count
+from controlplane.failover.disks import KnownDisk
 from controlplane.failover.promotion.safety import promotion_refusal
 from controlplane.failover.words import clock, listed, replica_names
 from highwater import promotion
@@ -61,6 +62,8 @@ class ReplicaView:
     not_promotable_because: str = ""
     disk: str = ""  # the incarnation of the last one that counted
     disk_is_new: bool = False
+    disk_epoch: int | None = None  # with disk_offset: the most that it was seen to hold
+    disk_offset: int | None = None
     log_may_be_incomplete: bool = False
     shows_below: bool = False
     surely_held_by: int | None = None  # what is acknowledged, by its mode
@@ -90,6 +93,13 @@ class ReplicaView:
         if self.log_epoch is None or self.held_offset is None:
             return None
         return self.log_epoch, self.held_offset
+
+    @property
+    def known_disk(self) -> KnownDisk:
+        """What is remembered of its disk."""
+        noted = self.disk_epoch, self.disk_offset
+        position = None if noted[0] is None or noted[1] is None else (noted[0], noted[1])
+        return KnownDisk(self.disk, self.disk_is_new, position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -325,11 +325,12 @@ class BrokerProcess:
     def _note_keepers(self, in_sync: InSyncSet) -> None:
         replica, settings = self.replica, self.replica.settings
         ids = {settings.replica_id}
-        if not settings.mode.leader_is_enough:
+        if settings.mode is Mode.SYNC:
             ids |= {one.replica_id for one in in_sync.followers.values() if one.in_sync}
             if self.now_s < self._inherited.until_s:
                 ids |= self._inherited.replica_ids - in_sync.followers.keys()
-        self.history.keeps(replica.epoch, frozenset(f"r{one}" for one in ids))
+        nodes = None if settings.mode is Mode.DLEDGER else frozenset(f"r{one}" for one in ids)
+        self.history.keeps(replica.epoch, nodes)
 
     def died(self) -> None:
         """It was killed within a step: what it had confirmed there may be on its disk, and be shown by its next run."""

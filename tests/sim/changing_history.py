@@ -7,9 +7,10 @@ mode, but for what an unclean promotion gave up. Lost and doubled messages are j
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 
 from brokerd.replica.epoch_map import EpochMap
-from tests.sim.history import Copy, Violation
+from tests.sim.history import Copy, LostRange, Violation
 from tests.sim.quorum_history import ElectingHistory, Record
 
 
@@ -19,6 +20,8 @@ class ChangingHistory(ElectingHistory):
     def __init__(self) -> None:
         super().__init__(mode="changing")
         self.lacking: Callable[[str, Copy], str | None] = lambda node, copy: None
+        self.least_majority: Callable[[], int] = lambda: 0
+        self._taken_from_voters: list[LostRange] = []  # while a leader was elected
         self.committed: dict[int, tuple[Record, int]] = {}  # by offset: the record, and the epoch that committed it
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
@@ -54,6 +57,32 @@ class ChangingHistory(ElectingHistory):
     def unclean_promotion(self, new_epoch: int, epochs: EpochMap, end_offset: int) -> None:
         super().unclean_promotion(new_epoch, epochs, end_offset)
         self.committed = {start: known for start, known in self.committed.items() if not self._given_up(known[0])}
+
+    def power_cut(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
+        if self._keepers is None:
+            self._take_memory(node, epochs, end_offset, left_until)
+            self._taken_from_voters.append(self._taken[-1][1])
+        else:
+            super().power_cut(node, epochs, end_offset, left_until)
+        self.committed = {start: known for start, known in self.committed.items() if not self._given_up(known[0])}
+
+    @property
+    def has_losses(self) -> bool:
+        return super().has_losses or bool(self._taken_from_voters)
+
+    @property
+    def first_epoch_after_a_loss(self) -> float:
+        elected = min((lost.epochs.last_epoch + 1 for lost in self._taken_from_voters), default=inf)
+        return min(elected, super().first_epoch_after_a_loss)
+
+    def may_be_lost(self, copy: Copy) -> bool:
+        """As the mode has it in which power was cut: of a group that elects as in QuorumHistory."""
+        if super().may_be_lost(copy):
+            return True
+        if not any(lost.explains(copy) for lost in self._taken_from_voters):
+            return False
+        losers = self.lost_by(copy)
+        return len(losers) >= self.least_majority() or not losers.isdisjoint(self.trusting)
 
     def _given_up(self, record: Record) -> bool:
         return self.may_be_lost(Copy("", record.epoch, record.start, record.end, -1))

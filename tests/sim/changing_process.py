@@ -43,7 +43,9 @@ class ChangingProcess(ElectingProcess):
         """A change is in force once as many disks hold its record as confirmOffset asks for in the mode before it."""
         *_, (start, record) = self.walk(change.begin_offset, change.end_offset)  # a blank may lie in front of it
         machines = [self.machine, *self.machine.others]
-        holders = {one.settings.replica_id for one in machines if one.holds_bytes(start, record)}
+        copy = Copy(self.name, self.replica.epochs.epoch_at(start), start, start + len(record), -1)
+        lost_by = self.history.lost_by(copy)  # memory that a power cut took after the report counts by it
+        holders = {one.settings.replica_id for one in machines if one.holds_bytes(start, record) or one.name in lost_by}
         if settings.mode is Mode.DLEDGER:
             enough = len(holders.intersection(members.voters)) >= members.majority
         else:

@@ -55,8 +55,13 @@ class ChangingWorld(QuorumWorld):
         sync_replicas = random.choice((2, count))
         history = ChangingHistory()
         history.lacking = self._lacking
+        history.logs = lambda: {machine.name: machine.log for machine in self.machines}
+        history.least_majority = lambda: min(
+            (len(voters) // 2 + 1 for voters in self._voter_sets() if voters), default=1
+        )
         history.on_vote = self._voted
         self.history = history  # type: ignore[assignment] # what the inherited steps use of it, it has
+        self.power_cuts = flush == "sync" or random.random() < 0.5
         self.max_time_not_level_s = MAX_TIME_NOT_LEVEL_S
         self.voters_die = random.choice((0.0, 0.05, 0.3))
         self.network = Network(self.loop)
@@ -126,7 +131,8 @@ class ChangingWorld(QuorumWorld):
         """Why the mode that the leader acts by forbids to acknowledge this."""
         process = next(machine for machine in self.machines if machine.name == node).process
         assert isinstance(process, ChangingProcess), "it acknowledges just now"
-        holders = {machine.settings.replica_id for machine in self.machines if machine.holds(copy)}
+        lost_by = self.history.lost_by(copy)  # memory that a power cut took after the report counts by it
+        holders = {one.settings.replica_id for one in self.machines if one.holds(copy) or one.name in lost_by}
         policies = process.policies_of(copy)
         for settings, members in policies:
             if settings.mode is Mode.DLEDGER:
@@ -218,12 +224,14 @@ class ChangingWorld(QuorumWorld):
         loop = self.loop
         loop.note("healing")
         self.network.heal()
-        # Beside a new disk that has not caught up, or a log with rot, no promotion may be provably clean: an operator types the
-        # loss, of the best log.
-        operator.heal(may_lose=bool(operator.replaced) or any(machine.rot for machine in self.machines))
+        # Where memory was lost with the power, a log has rot, or a new disk has not caught up, no promotion may be provably clean:
+        # an operator types the loss, of the best log.
+        memory_lost = self.flush == "async" and self.power_cuts
+        operator.heal(may_lose=memory_lost or bool(operator.replaced) or any(one.rot for one in self.machines))
         self._repair(self.machines)
         before = self._acknowledged()
-        deadline_s = loop.now_s + HEAL_S
+        doubt_s = self.machines[0].settings.quorum_times.doubt if memory_lost else 0.0
+        deadline_s = loop.now_s + HEAL_S + 1.2 * doubt_s
         loop.run_until(loop.now_s + 1.5)
         loop.run_until(max(loop.now_s, operator.sends_held_until_s))
         while loop.now_s < deadline_s:

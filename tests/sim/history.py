@@ -118,8 +118,8 @@ class History:
         self.holders: Callable[[Copy], list[str]] = lambda copy: []  # whose disks hold a record, whatever they say
         # Of each replica: its log, with what is in memory only.
         self.logs: Callable[[], dict[str, tuple[EpochMap, int]]] = dict
-        # By the newest leader: which replicas must all have lost a record before it may be lost.
-        self._keepers: frozenset[str] = frozenset()
+        # By the newest leader: which replicas must all have lost a record before it may be lost; None: a majority of the voters.
+        self._keepers: frozenset[str] | None = frozenset()
         self._keepers_epoch = 0
         self._taken: list[tuple[str, LostRange]] = []  # what each power cut took from one replica's memory
         self.seen: dict[tuple[int, int, int], Seen] = {}  # by queue, offset, attempt
@@ -293,9 +293,10 @@ class History:
         self.counts["unclean promotions"] += 1
         self.lost_ranges.append(LostRange("unclean promotion", EpochMap(epochs.entries), end_offset, new_epoch, None))
 
-    def keeps(self, epoch: int, nodes: frozenset[str]) -> None:
+    def keeps(self, epoch: int, nodes: frozenset[str] | None) -> None:
         """By this leader's mode nothing may be lost with ASYNC_FLUSH as long as one of these keeps its memory: mode sync promises
-        that of the replicas in sync, the others only of the leader (docs/guarantees.md).
+        that of the replicas in sync, single and async only of the leader, dledger of a majority, which is None
+        (docs/guarantees.md).
         """
         if epoch >= self._keepers_epoch:
             self._keepers_epoch, self._keepers = epoch, nodes
@@ -303,10 +304,8 @@ class History:
     def power_cut(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
         """A disk forgot what was not synced, with ASYNC_FLUSH: what no other replica keeps that has to may be lost."""
         self._take_memory(node, epochs, end_offset, left_until)
-        logs = self.logs()
-        kept = [
-            common_end(epochs, end_offset, *logs[other]) for other in self._keepers if other != node and other in logs
-        ]
+        logs, keepers = self.logs(), self._keepers or ()
+        kept = [common_end(epochs, end_offset, *logs[other]) for other in keepers if other != node and other in logs]
         lost_from = max(left_until, *kept, 0)
         if lost_from < end_offset:
             self.counts["power cuts that may lose messages"] += 1

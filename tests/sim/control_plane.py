@@ -256,6 +256,7 @@ class ControlPlane:
                     unreachable_since=before.unreachable_since,
                     last_seen_at=before.last_seen_at,
                     process_ended_at=before.process_ended_at,
+                    ran_unseen=before.ran_unseen,
                     now=now,
                 )
             noted: dict[str, Any] = {key: value for key, value in values.items() if key in _OF_VIEW}

@@ -46,6 +46,9 @@ class ReplicaSample(BaseModel):
     unreachable_since = models.DateTimeField(null=True)
     error = models.CharField(max_length=512, blank=True)
     process_ended_at = models.DateTimeField(null=True, help_text="when the supervisor saw it end, while it is away")
+    ran_unseen = models.BooleanField(
+        default=False, help_text="its process ran again since it ended, and it never answered"
+    )
     role = models.CharField(max_length=16, blank=True, help_text="master or slave; empty before it ever answered")
     epoch = models.BigIntegerField(null=True)
     log_epoch = models.BigIntegerField(null=True)

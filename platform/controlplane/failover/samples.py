@@ -83,6 +83,7 @@ def answer_noted(
         "last_seen_at": now,
         "unreachable_since": None,
         "process_ended_at": None,
+        "ran_unseen": False,
         "error": "",
         "role": status.role,
         "epoch": status.epoch,
@@ -131,6 +132,7 @@ def silence_noted(
     unreachable_since: datetime | None,
     last_seen_at: datetime | None,
     process_ended_at: datetime | None,
+    ran_unseen: bool,
     now: datetime,
 ) -> dict[str, object]:
     """Return what the sample of a replica that did not answer changes to; what it held when it last did is kept, for that is
@@ -139,10 +141,12 @@ def silence_noted(
     if process is not None and _has_ended(process, last_seen_at):
         # A supervisor that tries again reports the end of the last try: the first end is when it went away.
         process_ended_at = process_ended_at or process.stopped_at or now
+    runs = process is not None and process.state == ProcessState.RUNNING and process_ended_at is not None
     return {
         "sampled_at": now,
         "unreachable_since": unreachable_since or now,
         "process_ended_at": process_ended_at,
+        "ran_unseen": ran_unseen or runs,
         "in_sync": None,
         "accepts_sends": None,
         "claims": None,

@@ -182,6 +182,7 @@ def _write_silence(replica: Replica, error: str, process: ProcessStatus | None) 
         unreachable_since=sample.unreachable_since,
         last_seen_at=sample.last_seen_at,
         process_ended_at=sample.process_ended_at,
+        ran_unseen=sample.ran_unseen,
         now=now,
     )
     ReplicaSample.objects.update_or_create(replica=replica, defaults={**values, "error": error[:512]})

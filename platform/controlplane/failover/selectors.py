@@ -136,6 +136,7 @@ def replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView:
         last_seen_at=sample.last_seen_at,
         unreachable_since=sample.unreachable_since,
         process_ended_at=sample.process_ended_at,
+        ran_unseen=sample.ran_unseen,
         role=sample.role,
         epoch=sample.epoch,
         log_epoch=sample.log_epoch,

@@ -47,6 +47,7 @@ class ReplicaView:
     last_seen_at: datetime | None = None
     unreachable_since: datetime | None = None
     process_ended_at: datetime | None = None
+    ran_unseen: bool = False
     role: str = ""
     epoch: int | None = None
     log_epoch: int | None = None
@@ -355,9 +356,9 @@ def no_one_led_since(group: GroupView, former: ReplicaView) -> bool:
 
 
 def was_down_all_along(group: GroupView, replica: ReplicaView) -> bool:
-    """Whether this replica's process had ended when the leader was last seen leading, and it has not answered since."""
+    """Whether this replica's process had ended when the leader was last seen leading, and has neither run nor answered since."""
     ended, silent = replica.process_ended_at, replica.unreachable_since
-    if replica.answers or ended is None or silent is None or group.led_at is None:
+    if replica.answers or replica.ran_unseen or ended is None or silent is None or group.led_at is None:
         return False
     return ended + _ROUNDED < group.led_at and silent <= group.led_at
 

@@ -22,7 +22,7 @@ from controlplane.billing.periods import Month
 from controlplane.clusters.models import Cluster
 from controlplane.insight.models import JobRunState
 from controlplane.tenants.models import Tenant
-from tests.controlplane.billing_world import make_plan, make_run, subscribe, use
+from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
 from tests.controlplane.world import Json, World, make_cluster
 
 NOV = Month(2026, 11)
@@ -100,6 +100,31 @@ def test_what_was_not_counted_is_null_and_what_was_and_cost_nothing_is_0(
     known = {day["date"]: day["usage"] is not None for day in found["days"]}
     assert (known["2026-11-15"], known["2026-11-16"]) == (True, False)
     assert get(client, f"{USAGE}?month=2026-12")["total"] is None
+
+
+def test_days_on_which_one_of_its_clusters_could_not_be_read_are_unknown_though_those_of_others_were_counted(
+    world: World, api: Callable[..., Json], price: Price
+) -> None:
+    use(world.cluster, NOV.start, "1", price=price)
+    make_run(until=NOV.end)
+    make_progress(world.cluster, MID)
+    found = get(api(world.bob), f"{USAGE}?month=2026-11")
+    assert found["counted_until"] == "2026-11-16T00:00:00Z"
+    known = {day["date"]: day["usage"] is not None for day in found["days"]}
+    assert (known["2026-11-15"], known["2026-11-16"], known["2026-11-30"]) == (True, False, False)
+    assert found["forecast"]["amount"] == "1.00", "the last seven days that are known cost nothing"
+    make_progress(world.cluster, MID, sealed_at=MID)
+    assert get(api(world.bob), f"{USAGE}?month=2026-11")["counted_until"] == "2026-12-01T00:00:00Z"
+
+
+def test_a_budget_notifies_of_what_is_known_though_a_cluster_could_not_be_read_in_the_month(
+    world: World, price: Price
+) -> None:
+    budget_set(actor=world.alice, tenant=world.acme, amount=Decimal(10), currency="EUR")
+    use(world.cluster, NOV.start, "6", price=price)
+    make_run(until=MID)
+    make_progress(make_cluster(world.acme, "staging"), NOV.start - timedelta(days=1))
+    assert [alert.threshold_percent for alert in budget_check(world.acme, MID)] == [50]
 
 
 def test_before_the_tenant_existed_there_is_nothing_to_know(

@@ -59,7 +59,8 @@ def budget_status(tenant: Tenant, now: datetime | None = None) -> BudgetStatus |
     month = Month.of(now or timezone.now())
     known = tenant_counted(tenant)
     is_known = known.until is not None and known.until > month.start
-    spent = month_spent(tenant, month, budget.currency) if is_known else None
+    # What one cluster spent is known, and notified, though another one can't be read.
+    spent = month_spent(tenant, month, budget.currency) or (ZERO if is_known else None)
     return BudgetStatus(
         budget=budget,
         month=month,

@@ -23,6 +23,7 @@ from controlplane.common.errors import InvalidInput, NotFound
 from controlplane.common.sentences import say
 from controlplane.common.zones import zone_of
 from controlplane.insight.models import Job
+from controlplane.insight.progress import tenant_read_until
 from controlplane.insight.selectors import Counted, counted
 from controlplane.tenants.models import Tenant
 
@@ -122,13 +123,18 @@ class MonthUsage:
 
 
 def tenant_counted(tenant: Tenant) -> Counted:
-    """Return how far the tenant's usage is counted. Before it existed there was nothing to count."""
+    """Return how far the tenant's usage is counted: of each of its clusters, whatever was counted of others.
+
+    Before it existed there was nothing to count.
+    """
     found = counted(Job.USAGE_BILLING)
     if found.until is None:
         return found
     begin = hour_of(tenant.created_at)
     earliest = begin if found.since is None else max(found.since, begin)
-    return Counted(earliest, found.until, found.finished_at, found.next_at)
+    read_until = tenant_read_until(tenant)
+    until = found.until if read_until is None else min(found.until, read_until)
+    return Counted(earliest, until, found.finished_at, found.next_at)
 
 
 def month_usage(tenant: Tenant, month: Month) -> MonthUsage:
@@ -155,11 +161,16 @@ def month_usage(tenant: Tenant, month: Month) -> MonthUsage:
         days=[_day(day, inside, known) for day in days_of(month, zone)],
         total=total,
         currency=currency,
-        forecasts={
-            one: forecast(month, {hour: sums.amount(one) for hour, sums in hours.items()}, known.since, known.until)
-            for one in currencies
-        },
+        forecasts={one: _forecast(month, hours, one, known) for one in currencies},
     )
+
+
+def _forecast(month: Month, hours: Mapping[datetime, Sums], currency: str, known: Counted) -> Forecast:
+    """From hours that are counted of every cluster: for the rest the mean stands."""
+    amounts = {
+        hour: sums.amount(currency) for hour, sums in hours.items() if known.until is not None and hour < known.until
+    }
+    return forecast(month, amounts, known.since, known.until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,11 @@ from controlplane.common.errors import InvalidInput, NotFound
 from controlplane.common.sentences import say
 from controlplane.insight.models import ClusterProgress, Job, JobRun
 from controlplane.insight.process import JobResult
+from controlplane.tenants.models import Tenant
 
 REASON_CHARACTERS_MAX = 500
+# They were never open to their tenant, or are read to their end.
+_WITHOUT_METERING = (ClusterState.REQUESTED, ClusterState.PROVISIONING, ClusterState.FAILED, ClusterState.DELETED)
 
 
 def progress_get(cluster: Cluster) -> ClusterProgress:
@@ -151,3 +154,23 @@ def ingested_until() -> datetime | None:
     moments = [known.get(pk) for pk in Cluster.objects.filter(state=ClusterState.RUNNING).values_list("pk", flat=True)]
     read = [moment for moment in moments if moment is not None]
     return min(read) if read and len(read) == len(moments) else None
+
+
+def tenant_read_until(tenant: Tenant) -> datetime | None:
+    """Return until when the metering of each of the tenant's clusters was read, or agreed on; None where nothing is open.
+
+    One of which nothing was read yet counts from its begin; one that was stopped, until its end was read.
+    """
+    ends = []
+    clusters = Cluster.objects.filter(tenant=tenant).exclude(state__in=_WITHOUT_METERING).select_related("progress")
+    for cluster in clusters:
+        row = getattr(cluster, "progress", None)
+        if row is None:
+            ends.append(cluster.created_at)
+            continue
+        end = max(
+            (one for one in (row.ingested_until, row.agreed_until) if one is not None), default=cluster.created_at
+        )
+        if row.sealed_at is None or end < row.sealed_at:
+            ends.append(end)
+    return min(ends, default=None)

@@ -22,10 +22,10 @@ from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy
 from tests.sim.made_topics import is_made
 from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environment_of
-from tests.sim.sim_requests import ChangeTopic, CommitOffset, QueryOffset, Read, Send
+from tests.sim.sim_requests import ChangeTopic, CommitOffset, QueryOffset, Read, ResetOffset, Send
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess
-from tests.sim.wire import TOPICS
+from tests.sim.wire import TOPICS, has_changed_nothing
 
 if TYPE_CHECKING:
     from brokerd.replica.in_sync import InSyncSet
@@ -250,12 +250,12 @@ class BrokerProcess:
         elif isinstance(request, QueryOffset) and reply.code == ResponseCode.SUCCESS:
             offset = reply.header(QueryConsumerOffsetResponseHeader).offset
             self.history.resumes(self.name, request.queue, offset, newest=self.leads_newest())
-        elif isinstance(request, CommitOffset | ChangeTopic):
+        elif isinstance(request, CommitOffset | ResetOffset | ChangeTopic):
             if (
                 reply.code == ResponseCode.SUCCESS and reply.remark is None
             ):  # a remark says that the master alone has it
                 self.history.changed(request, self._last_confirmed())
-            elif isinstance(request, ChangeTopic) and reply.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            elif not isinstance(request, CommitOffset) and has_changed_nothing(reply):
                 self.history.refused(request)
         elif isinstance(request, Read) and reply.code == ResponseCode.SUCCESS:
             self._shown(bytes(reply.body))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mqwire.message import decode_records
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from tests.sim.history import Copy, Violation
-from tests.sim.sim_requests import ChangeTopic, CommitOffset, Demote, Read
+from tests.sim.sim_requests import ChangeTopic, CommitOffset, Demote, Read, ResetOffset
 
 if TYPE_CHECKING:
     from tests.sim.machine import Machine, Rot
@@ -149,7 +149,11 @@ class Faults:
     def answer_leaves(self, name: str, request: Any) -> None:
         """A broker that has just answered that a change is done may lose its power before anything else happens."""
         random = self._loop.random
-        if self.stopped or not isinstance(request, CommitOffset | ChangeTopic) or not self.dies_after_answer:
+        if (
+            self.stopped
+            or not isinstance(request, CommitOffset | ResetOffset | ChangeTopic)
+            or not self.dies_after_answer
+        ):
             return
         if random.random() < self.dies_after_answer:
             machine = next(machine for machine in self._world.machines if machine.name == name)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from brokerd.replica.epoch_map import EpochMap
-from tests.sim.sim_requests import ChangeTopic, CommitOffset
+from tests.sim.group_offsets import GroupOffsets
+from tests.sim.sim_requests import ChangeTopic, CommitOffset, ResetOffset
 
 
 class Violation(BaseException):
@@ -129,7 +130,8 @@ class History:
         self._led_after_fence = 0  # the newest epoch of such a one
         self.expired_below = 0  # up to there some replica's retention has deleted the log
         self.consumed: set[bytes] = set()  # by the consumer that commits and resumes
-        self._answered_offsets: dict[int, list[tuple[int, Copy]]] = {}  # by queue, each with what it survives with
+        self.offsets = GroupOffsets(lambda copy: self.may_be_lost(copy))
+        self.queue_ends: dict[int, int] = {}  # by queue, up to where a sender knows of messages
         self.made_topics: dict[str, MadeTopic] = {}
         self._leaders: dict[int, str] = {}
         self._reported_epochs: dict[str, int] = {}
@@ -149,16 +151,18 @@ class History:
 
     def answered(self, attempt: int, code: str, queue_offset: int) -> None:
         """The client got (or gave up on) its answer."""
-        self.attempts[attempt].code = code
-        self.attempts[attempt].queue_offset = queue_offset
+        one = self.attempts[attempt]
+        one.code, one.queue_offset = code, queue_offset
+        if code == "SEND_OK" and not one.delayed and not one.topic:
+            self.queue_ends[one.queue] = max(queue_offset + 1, self.queue_ends.get(one.queue, 0))
         self.counts[code] += 1
 
-    def changed(self, request: CommitOffset | ChangeTopic, copy: Copy) -> None:
+    def changed(self, request: CommitOffset | ResetOffset | ChangeTopic, copy: Copy) -> None:
         """A broker answers that the change is done. Its record is not after `copy`, the last one that is confirmed there: whoever
         has that has the change."""
-        if isinstance(request, CommitOffset):
-            self.counts["commits"] += 1
-            self._answered_offsets.setdefault(request.queue, []).append((request.offset, copy))
+        if isinstance(request, CommitOffset | ResetOffset):
+            self.counts["commits" if isinstance(request, CommitOffset) else "resets of offsets"] += 1
+            self.offsets.done(request.change, copy)
         else:
             topic = self.made_topics[request.topic]
             topic.exists, topic.copy = request.exists, copy
@@ -169,21 +173,16 @@ class History:
                 topic.deletions[topic.lives] = copy
             self.counts["changes of topics"] += 1
 
-    def refused(self, request: ChangeTopic) -> None:
+    def refused(self, request: ResetOffset | ChangeTopic) -> None:
         """A broker answers that nothing has changed."""
-        self.made_topics[request.topic].exists = not request.exists
-
-    def committed_offsets(self) -> dict[int, int]:
-        """By queue: the highest offset whose commit was answered and may not be lost."""
-        surviving = {
-            queue: [offset for offset, copy in commits if not self.may_be_lost(copy)]
-            for queue, commits in self._answered_offsets.items()
-        }
-        return {queue: max(offsets) for queue, offsets in surviving.items() if offsets}
+        if isinstance(request, ResetOffset):
+            self.offsets.over(request.change)
+        else:
+            self.made_topics[request.topic].exists = not request.exists
 
     def count_changes(self) -> None:
         """Count how many answered changes are judged at the end, and how many may be lost."""
-        copies = [copy for commits in self._answered_offsets.values() for _, copy in commits]
+        copies = [change.copy for change in self.offsets.answered() if change.copy is not None]
         copies += [
             topic.copy for topic in self.made_topics.values() if topic.exists is not None and topic.copy is not None
         ]
@@ -277,13 +276,25 @@ class History:
 
     def resumes(self, node: str, queue: int, offset: int, *, newest: bool) -> None:
         """A consumer got its group's offset."""
-        committed = self.committed_offsets().get(queue, 0)
-        if newest and offset < committed:
-            raise Violation(f"{node} has a consumer resume at {offset} of queue {queue}, which committed {committed}")
+        if newest:
+            self.check_offset(node, queue, offset)
+
+    def check_offset(self, node: str, queue: int, offset: int) -> None:
+        """A group's offset may not have fallen but by a reset, nor risen after one but by later commits."""
+        least, most = self.offsets.least(queue), self.offsets.most(queue)
+        if least is not None and offset < least:
+            raise Violation(
+                f"the offset of queue {queue} is {offset} on {node}, and {least} was committed, or reset to"
+            )
+        if offset > most:
+            raise Violation(
+                f"the offset of queue {queue} is {offset} on {node}; it was reset, and {most} is the most since"
+            )
 
     def sent_back(self, queue: int, asked: int, moved_to: int) -> None:
         """A consumer that asked for the messages from one offset on was sent to another."""
-        if moved_to < asked and (not self.has_losses or moved_to < self.committed_offsets().get(queue, 0)):
+        may_be_sent = self.has_losses or self.offsets.was_reset_to(queue, moved_to)
+        if moved_to < asked and (not may_be_sent or moved_to < (self.offsets.least(queue) or 0)):
             raise Violation(f"a consumer of queue {queue} was sent back from {asked} to {moved_to}")
 
     # --- what may be lost

@@ -18,6 +18,7 @@ from tests.sim.sim_requests import (
     QueryOffset,
     Read,
     ReadAnswer,
+    ResetOffset,
     Send,
     SendAnswer,
 )
@@ -204,16 +205,49 @@ class Consumer(_LeaderSeeker):
             else:
                 self.run()
 
-        self.network.call(self, target, Read(queue, asked), answered, timeout_s=0.5)
+        self.network.call(self, target, Read(queue, asked, commits=True), answered, timeout_s=0.5)
 
     def _commit(self, queue: int, offset: int) -> None:
+        offsets = self.history.offsets
+        change = offsets.commit_asked(queue, offset)
+        commit = CommitOffset(queue, offset, change)
+
         def answered(is_held: bool | None) -> None:
+            if is_held is False:
+                offsets.over(change)
             if is_held:
                 self.run()
             else:
                 self.look_for_the_leader()
 
-        self.network.call(self, self.believed, CommitOffset(queue, offset), answered, timeout_s=TIMEOUT_S)
+        self._call(commit, answered)
+        if self.loop.random.random() < self.network.doubling:
+            change.doubled = True
+            self.loop.after(self.loop.random.random(), lambda: self._call(commit, lambda answer: None))
+
+    def _call(self, commit: CommitOffset, answered: Callable[[bool | None], None]) -> None:
+        self.network.call(self, self.believed, commit, answered, timeout_s=TIMEOUT_S, may_double=False)
+
+
+class OffsetOperator(_LeaderSeeker):
+    """Resets the consumer's offsets: mostly back to what has been consumed, or forward to the end."""
+
+    def act(self) -> None:
+        history, random = self.history, self.loop.random
+        queue = random.randrange(ALL_QUEUES)
+        if random.random() < 0.75:
+            offset = random.randrange(history.offsets.highest(queue) + 1)
+        else:
+            offset = history.queue_ends.get(queue, 0)
+
+        def answered(is_done: bool | None) -> None:
+            if is_done:
+                self.run()
+            else:
+                self.look_for_the_leader()
+
+        reset = ResetOffset(queue, offset, history.offsets.reset_asked(queue, offset))
+        self.network.call(self, self.believed, reset, answered, timeout_s=TIMEOUT_S, may_double=False)
 
 
 class TopicAdmin(_LeaderSeeker):
@@ -271,8 +305,9 @@ def make_clients(
     name_servers: list[str],
     *,
     pauses_s: tuple[float, ...],
-) -> tuple[list[Sender], list[Reader | Consumer | TopicAdmin]]:
-    """Three senders, each with one of these mean pauses; a reader, a consumer, and one that makes and deletes topics."""
+) -> tuple[list[Sender], list[Reader | Consumer | TopicAdmin | OffsetOperator]]:
+    """Three senders, each with one of these mean pauses; a reader, a consumer, one that makes and deletes topics, and one
+    that resets the consumer's offsets."""
     senders = [
         Sender(
             loop,
@@ -290,4 +325,5 @@ def make_clients(
         Reader(loop, network, "reader", replicas=replicas, pause_s=0.1),
         Consumer(loop, network, history, "consumer", **everywhere, pause_s=0.1),
         TopicAdmin(loop, network, history, "admin", **everywhere, pause_s=0.4),
+        OffsetOperator(loop, network, history, "offsets", **everywhere, pause_s=3.0),
     ]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from brokerd.replica.epoch_record import Policy
 from mqwire.bodies import ReplicaStatus
+from tests.sim.group_offsets import OffsetChange
 
 
 class Send(NamedTuple):
@@ -26,6 +27,7 @@ class SendAnswer(NamedTuple):
 class Read(NamedTuple):
     queue: int  # its number (wire.py)
     offset: int
+    commits: bool = False  # by the group that commits offsets, whose pulls follow a reset
 
 
 class ReadAnswer(NamedTuple):
@@ -46,6 +48,15 @@ class CommitOffset(NamedTuple):
 
     queue: int  # its number (wire.py)
     offset: int
+    change: OffsetChange
+
+
+class ResetOffset(NamedTuple):
+    """What an operator asks for; answered as a commit is."""
+
+    queue: int  # its number (wire.py)
+    offset: int
+    change: OffsetChange
 
 
 class ChangeTopic(NamedTuple):

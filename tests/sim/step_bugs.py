@@ -11,6 +11,7 @@ from unittest.mock import patch
 import msgspec
 
 from brokerd.consumer_offset import ConsumerOffsetManager
+from brokerd.metadata_record import MetadataRecord
 from brokerd.replica import replica as replicas
 from brokerd.replica.epoch_file import changes_by_own_disk
 from brokerd.replica.in_sync import InSyncSet
@@ -21,6 +22,7 @@ from brokerd.services.replica_reclaim import LeaderReclaim
 from brokerd.store.commit_log import CommitLog
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
+from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
 from controlplane.failover import samples
 from controlplane.failover.disks import KnownDisk
 from controlplane.failover.promotion import order
@@ -305,6 +307,44 @@ def _every_disk_counts() -> Patched:
     return patch.object(samples, "disk_after", lambda known, status, leader: KnownDisk(status.incarnation))
 
 
+def _resets_are_not_written() -> Patched:
+    def resets(self: ConsumerOffsetManager, topic: str, group: str, offsets: dict[int, int]) -> None:
+        self.apply(MetadataRecord(resets={f"{topic}@{group}": offsets}))
+
+    return patch.object(ConsumerOffsetManager, "reset", resets)
+
+
+# --- topics made again
+
+
+def _tombstones_are_not_read() -> Patched:
+    return patch.object(TopicTombstones, "load", lambda self: None)
+
+
+def _tombstones_have_no_numbers() -> Patched:
+    bury = TopicTombstones.bury
+
+    def buries(self: TopicTombstones, topic: str, tombstone: Tombstone) -> None:
+        bury(self, topic, Tombstone(tombstone.physical_offset))
+
+    return patch.object(TopicTombstones, "bury", buries)
+
+
+def _followers_keep_deleted_messages() -> Patched:
+    finish = MetadataLog.finish_deletions
+
+    def finishes(self: MetadataLog) -> None:
+        if not self._broker.replica.leads:
+            self._undeleted.clear()
+        finish(self)
+
+    return patch.object(MetadataLog, "finish_deletions", finishes)
+
+
+def _deletions_are_not_truncated() -> Patched:
+    return patch.object(TopicTombstones, "truncate", lambda self, end_offset: False)
+
+
 STEP_BUGS = (
     PlantedBug("what recovery found is called durable", "single", "sync", _recovered_is_durable),
     PlantedBug(
@@ -316,7 +356,12 @@ STEP_BUGS = (
     PlantedBug("a truncation leaves the checkpoint above it", "async", "sync", _checkpoint_above_the_end),
     PlantedBug("a commit is answered at once", "single", "sync", _commit_answered_at_once),
     PlantedBug("a follower's tables stay as they are", "sync", "sync", _followers_tables_stay),
+    PlantedBug("deleted topics are forgotten at a start", "single", "sync", _tombstones_are_not_read),
+    PlantedBug("a topic that is made again counts from zero", "single", "sync", _tombstones_have_no_numbers),
+    PlantedBug("a follower keeps the messages of a deleted topic", "async", "sync", _followers_keep_deleted_messages),
+    PlantedBug("a deletion that was truncated counts", "async", "sync", _deletions_are_not_truncated),
     PlantedBug("offsets are taken back to zero", "single", "sync", _offsets_taken_back_to_zero),
+    PlantedBug("a reset of an offset is not written", "single", "sync", _resets_are_not_written),
     PlantedBug("an offset is answered one too far", "single", "sync", _offset_one_too_far),
     PlantedBug("name servers list no slaves", "async", "sync", _slaves_are_not_listed, promotions=False),
     # Rare: a leader asks every replica that is listed before it leads, and each learns of it by that; a control plane says it, too.

@@ -54,12 +54,11 @@ def test_a_leader_of_the_past_does_not_say_who_has_to_keep_what() -> None:
 def test_a_commit_that_was_answered_counts_after_a_loss_unless_it_is_lost_itself() -> None:
     history = observed(r0=500)
     history.keeps(1, frozenset({"r0"}))
-    history.changed(CommitOffset(3, 7), SYNCED)
-    history.changed(CommitOffset(3, 9), LAST)
-    history.changed(CommitOffset(4, 2), LAST)
-    assert history.committed_offsets() == {3: 9, 4: 2}
+    for queue, offset, copy in ((3, 7, SYNCED), (3, 9, LAST), (4, 2, LAST)):
+        history.changed(CommitOffset(queue, offset, history.offsets.commit_asked(queue, offset)), copy)
+    assert [history.offsets.least(queue) for queue in (3, 4)] == [9, 2]
     history.power_cut("r0", EPOCHS, 1000, 500)
-    assert history.committed_offsets() == {3: 7}
+    assert [history.offsets.least(queue) for queue in (3, 4)] == [7, None]
     history.count_changes()
     assert history.counts["answered changes judged"] == 1
     assert history.counts["answered changes that may be lost"] == 2

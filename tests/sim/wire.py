@@ -12,6 +12,7 @@ from mqwire.headers_broker import GetBrokerMemberGroupRequestHeader
 from mqwire.headers_offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
+    ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from mqwire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader
@@ -40,6 +41,7 @@ from tests.sim.sim_requests import (
     QueryOffset,
     Read,
     ReadAnswer,
+    ResetOffset,
     RoleAnswer,
     Send,
     SendAnswer,
@@ -53,9 +55,16 @@ TOPICS = ("orders", "payments")
 QUEUES = 2  # of each topic
 ALL_QUEUES = QUEUES * len(TOPICS)  # clients and the history number them: first those of the first topic
 READ_GROUP = "readers"
+_LOOK_GROUP = "lookers"
 _READ_MESSAGES = 16
 _NO_TEMPLATE = "NO_TOPIC"
 _MEMBER_CHANGES = {"add": "addVoter", "remove": "removeVoter", "prefer": "prefer"}
+_UNCHANGED = (
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.INVALID_PARAMETER,
+)
 SEND_CODES = {
     ResponseCode.SUCCESS: "SEND_OK",
     ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
@@ -63,6 +72,12 @@ SEND_CODES = {
     ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
     ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
 }
+
+
+def has_changed_nothing(reply: RemotingCommand) -> bool:
+    """Whether an answer to a change of the tables says that it is not done, and will not be."""
+    out_of_range = reply.code == ResponseCode.SYSTEM_ERROR and (reply.remark or "").startswith("Target offset ")
+    return reply.code in _UNCHANGED or out_of_range
 
 
 def topic_of(queue: int) -> str:
@@ -105,7 +120,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
             return RemotingCommand.request(
                 RequestCode.PULL_MESSAGE,
                 PullMessageRequestHeader(
-                    consumer_group=READ_GROUP,
+                    consumer_group=READ_GROUP if request.commits else _LOOK_GROUP,
                     topic=topic_of(request.queue),
                     queue_id=request.queue % QUEUES,
                     queue_offset=request.offset,
@@ -133,6 +148,18 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     topic=topic_of(request.queue),
                     queue_id=request.queue % QUEUES,
                     commit_offset=request.offset,
+                ),
+            )
+        case ResetOffset():
+            return RemotingCommand.request(
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+                ResetOffsetRequestHeader(
+                    topic=topic_of(request.queue),
+                    group=READ_GROUP,
+                    queue_id=request.queue % QUEUES,
+                    offset=request.offset,
+                    timestamp=-1,
+                    is_force=True,
                 ),
             )
         case ChangeTopic(exists=True):
@@ -231,7 +258,7 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
             if reply.code == ResponseCode.QUERY_NOT_FOUND:
                 return -1
             return None if refusal else reply.header(QueryConsumerOffsetResponseHeader).offset
-        case CommitOffset() | ChangeTopic():
+        case CommitOffset() | ResetOffset() | ChangeTopic():
             return refusal is None and reply.remark is None  # a remark says that the master alone has it
         case Status():
             return None if refusal else status_of(reply)

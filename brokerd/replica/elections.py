@@ -94,6 +94,7 @@ class Elections:
         self._now_s = now_s
         self._followed: tuple[int, str | None] = (vote.epoch, vote.leader_address)
         self._change_end = 0  # where the last record ends that changed the voters
+        self._promised_to_lead: int | None = None  # in a recovery, since this process began
         settings = replica.settings
         self._quorum = Quorum(
             group=settings.group,
@@ -242,7 +243,8 @@ class Elections:
 
     def promise_recovery(self, lost: Collection[int], epoch: int, leader_address: str | None, now_s: float) -> Outcome:
         """Promise `epoch` to a recovery without the voters that are `lost`: this replica takes nothing older, votes for no one in
-        it, and promises it to no other one, since the replica at `leader_address` is to lead in the next. Safe to repeat.
+        it, and promises it to no other one, since the replica at `leader_address` (None: this one) is to lead in the next. Safe to
+        repeat.
         """
         self._survivors(lost)
         quorum = self._quorum
@@ -250,7 +252,10 @@ class Elections:
         if refusal is not None:
             raise RoleRefused(refusal)
         self._now_s = now_s
-        return self._do(quorum.promise(epoch, leader_address, now_s), 0)
+        outcome = self._do(quorum.promise(epoch, leader_address, now_s), 0)
+        if outcome.failure is None and leader_address in (None, self._replica.settings.address):
+            self._promised_to_lead = epoch
+        return outcome
 
     def recover(self, lost: Collection[int], expected_epoch: int, new_epoch: int, now_s: float, now_ms: int) -> Outcome:
         """Lead in `new_epoch`, with the voters that are not `lost` as the only ones.
@@ -267,10 +272,8 @@ class Elections:
         survivors = self._survivors(lost)
         if (refusal := quorum.why_not_recover(now_s)) is not None:
             raise RoleRefused(refusal)
-        addresses = {**replica.settings.peers, **replica.saved.replicas}
-        gone = {address for key, address in addresses.items() if key in lost}
-        if quorum.leader_address not in (None, replica.settings.address, *gone):
-            raise RoleRefused(f"epoch {replica.epoch} is another's, at {quorum.leader_address}, who is not called lost")
+        if self._promised_to_lead != expected_epoch:
+            raise RoleRefused(f"this replica has promised epoch {expected_epoch} to no recovery by which it is to lead")
         self._now_s = now_s
         known = replica.members
         for voter in lost:

@@ -142,7 +142,7 @@ class ReplicaAdmin(AdminBase):
         """Make the replica stop leading, because the group is, or is about to be, in `epoch`; safe to repeat.
 
         The answer says how far its log goes. `leader_address` is the replica to follow. With `lost`, of a group that elects, it
-        promises that epoch to a recovery without these, by which the one at `leader_address` is to lead; a BrokerError otherwise.
+        promises that epoch to a recovery without these, by which the one at `leader_address`, or itself, is to lead.
         """
         request = replica_requests.demote(group, epoch=epoch, leader_address=leader_address, lost=lost)
         return await self._status(address, request)

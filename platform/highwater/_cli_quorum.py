@@ -161,7 +161,7 @@ def _asked(
     address = addresses[request.replica_id]
     match request:
         case PromiseRecovery():
-            leader_address = addresses[request.leader_id]
+            leader_address = None if request.leader_id == request.replica_id else addresses[request.leader_id]
             return admin.demote(address, group, epoch=request.epoch, leader_address=leader_address, lost=request.lost)
         case LeadRecovered():
             return admin.promote(

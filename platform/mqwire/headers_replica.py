@@ -77,7 +77,7 @@ class ReplicaDemoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
     """REPLICA_DEMOTE (20004): stop leading, because the group is, or is about to be, in `epoch`.
 
     With `lost`, of a group that elects: a promise, unless a leader answers there. Its voters that are gone for good, a majority of
-    all, are given up, and the replica at `leader_address` is to lead.
+    all, are given up, and the replica at `leader_address`, or this one where none is named, is to lead.
     """
 
     group: str

@@ -63,7 +63,7 @@ class Operator:
             return NoRouteError("it does not answer")
         try:
             if isinstance(request, PromiseRecovery):
-                address = f"r{request.leader_id}"
+                address = None if request.leader_id == node.id else f"r{request.leader_id}"
                 outcome = node.elections.promise_recovery(request.lost, request.epoch, address, node.now_s)
             else:
                 epochs = (request.expected_epoch, request.new_epoch)
@@ -169,8 +169,16 @@ def test_an_epoch_that_was_promised_to_a_recovery_is_promised_to_no_other_one_no
     group[1].elections.promise_recovery(LOST, epoch, "r0", group[1].now_s)  # asked again
     with pytest.raises(RoleRefused, match="is not above"):
         group[1].elections.promise_recovery(LOST, epoch, "r1", group[1].now_s)
-    with pytest.raises(RoleRefused, match="who is not called lost"):
+    with pytest.raises(RoleRefused, match="to no recovery by which it is to lead"):
         group[1].elections.recover(LOST, epoch, epoch + 1, group[1].now_s, FIRST_MS)
+
+
+def test_no_one_is_recovered_with_who_has_not_promised_it() -> None:
+    """As an older command line asks: two of them made two leaders of one epoch."""
+    group = five_of_which_two_are_left()
+    for node in (group[0], group[1]):
+        with pytest.raises(RoleRefused, match="to no recovery by which it is to lead"):
+            node.elections.recover(LOST, node.replica.epoch, 9, node.now_s, FIRST_MS)
 
 
 def test_no_one_is_elected_in_an_epoch_that_was_promised_to_a_recovery() -> None:

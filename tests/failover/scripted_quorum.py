@@ -201,7 +201,7 @@ class ScriptedQuorum:
         return self._answer(self._at(address))
 
     def _promise(
-        self, cluster: Cluster, address: str, *, group: str, epoch: int, leader_address: str, lost: Sequence[int]
+        self, cluster: Cluster, address: str, *, group: str, epoch: int, leader_address: str | None, lost: Sequence[int]
     ) -> Answer:
         replica = self._at(address)
         if not replica.answers:

@@ -249,10 +249,10 @@ def replica_fences(
 
 
 def replica_recovery_promise(
-    cluster: Cluster, address: str, *, group: str, epoch: int, leader_address: str, lost: Sequence[int]
+    cluster: Cluster, address: str, *, group: str, epoch: int, leader_address: str | None, lost: Sequence[int]
 ) -> Answer:
     """Ask a replica of a group that elects to promise the epoch to a recovery without its voters that are `lost`, after which the
-    one at `leader_address` is to lead.
+    one at `leader_address` is to lead, or itself where none is named.
     """
     request = replica_requests.demote(group, epoch=epoch, leader_address=leader_address, lost=lost)
     return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)

@@ -281,7 +281,9 @@ class _Recovery:
                     address,
                     group=self._name,
                     epoch=request.epoch,
-                    leader_address=self._addresses[request.leader_id],
+                    leader_address=None
+                    if request.leader_id == request.replica_id
+                    else self._addresses[request.leader_id],
                     lost=request.lost,
                 )
             case LeadRecovered():

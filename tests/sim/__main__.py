@@ -14,11 +14,12 @@ from tests.sim.changing_bugs import CHANGING_BUGS
 from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
 from tests.sim.seeds import MODES, run_seed
+from tests.sim.service_bugs import SERVICE_BUGS
 from tests.sim.shell_bugs import SHELL_BUGS
 from tests.sim.step_bugs import STEP_BUGS
 from tests.sim.world import FLUSHES, Outcome
 
-PLANTED_BUGS = (*BUGS, *SHELL_BUGS, *STEP_BUGS, *QUORUM_BUGS, *CHANGING_BUGS)
+PLANTED_BUGS = (*BUGS, *SHELL_BUGS, *SERVICE_BUGS, *STEP_BUGS, *QUORUM_BUGS, *CHANGING_BUGS)
 
 
 def main(arguments: Sequence[str]) -> int:

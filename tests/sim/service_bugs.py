@@ -1,0 +1,91 @@
+"""Bugs planted in the adoption of new disks, and in services: both sides of a pull, delayed messages, registration. As in
+planted_bugs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from brokerd.replica import elections
+from brokerd.replica.elections import Elections
+from brokerd.replica.in_sync import FollowerState
+from brokerd.replica.voters import Members
+from brokerd.services import registration, replica_server
+from brokerd.services.delay_level import DueHead
+from mqwire.headers_namesrv import RegisterBrokerRequestHeader
+from mqwire.headers_replica import ReplicaPullResponseHeader
+from mqwire.names import MASTER_ID
+from tests.sim.planted_bugs import PlantedBug
+
+Patched = AbstractContextManager[Any]
+
+
+def _new_disk_is_known_when_it_is_seen() -> Patched:
+    """The leader notes it in place of the lost one at once, before it has caught up, and without a record that leaves it out."""
+
+    def next_members(
+        members: Members,
+        own_id: int,
+        own_incarnation: str,
+        followers: Mapping[int, FollowerState],
+        *,
+        now_s: float,
+        recent_s: float,
+    ) -> Members | None:
+        there = {
+            key: one.incarnation
+            for key, one in followers.items()
+            if one.incarnation and members.counts(key) and now_s - one.last_pull_s <= recent_s
+        }
+        known = dict(members.incarnations) | {own_id: own_incarnation} | there
+        seen = replace(members, incarnations=tuple(sorted(known.items())))
+        return None if seen == members else seen
+
+    return patch.object(elections, "next_members", next_members)
+
+
+def _end_is_sent_as_confirmed() -> Patched:
+    def header(**values: Any) -> ReplicaPullResponseHeader:
+        if values["answer"] == "bytes":
+            values["confirm_offset"] = values["end_offset"]
+        return ReplicaPullResponseHeader(**values)
+
+    return patch.object(replica_server, "ReplicaPullResponseHeader", header)
+
+
+def _leaders_answers_are_not_noted() -> Patched:
+    """So a follower takes the leader that it pulls from for dead, again and again."""
+    return patch.object(Elections, "heard_leader", lambda self, epoch, now_s: None)
+
+
+def _far_delivery_is_waited_for() -> Patched:
+    """A clock that was set back since leaves messages due that long later."""
+
+    def accept(self: DueHead, deliver_at_ms: int) -> bool:
+        if self.next_due_ms is None and deliver_at_ms > self._now_ms:
+            self.next_due_ms = deliver_at_ms
+        return self.next_due_ms is None
+
+    return patch.object(DueHead, "accept", accept)
+
+
+def _slave_registers_as_the_master() -> Patched:
+    def header(**values: Any) -> RegisterBrokerRequestHeader:
+        return RegisterBrokerRequestHeader(**{**values, "broker_id": MASTER_ID})
+
+    return patch.object(registration, "RegisterBrokerRequestHeader", header)
+
+
+SERVICE_BUGS = (
+    PlantedBug("a new disk is known when it is seen", "dledger", "sync", _new_disk_is_known_when_it_is_seen),
+    PlantedBug("followers are sent the log's end as confirmed", "sync", "sync", _end_is_sent_as_confirmed),
+    PlantedBug("a follower does not note its leader's answers", "dledger", "sync", _leaders_answers_are_not_noted),
+    PlantedBug(
+        "a delivery that a clock has put far ahead is waited for", "single", "sync", _far_delivery_is_waited_for
+    ),
+    PlantedBug("a slave registers as the master", "async", "sync", _slave_registers_as_the_master),
+)

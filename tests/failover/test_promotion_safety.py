@@ -119,7 +119,7 @@ def test_the_refusal_says_how_many_are_needed_and_the_way_out() -> None:
     assert promotion_refusal(group) == (
         "A change of the mode of broker-a is not finished: replicas 0 and 2 may still elect a leader. Of 3 replicas only 1"
         " certainly no longer elects, and 2 must before one may be promoted. Way out: bring replica 0 back, or retry the change"
-        " of the mode once a replica leads."
+        " of the mode once a replica leads. Only if the disks of replica 0 are gone for good: recover the group from lost disks."
     )
     assert verdict_of(group, NOW).sentences[-1] == promotion_refusal(group)
 

@@ -50,6 +50,7 @@ class ReplicaRow:
 class GroupRow:
     """A broker group of the role map, with the verdict on it. `electorate` is of a group that elects its leader;
     `acknowledgement` says what SEND_OK means, `copies` how many replicas hold the message then; None while that is not known.
+    `change_blocks`: a change of the mode hangs, and no one may be promoted while silent replicas may elect.
     """
 
     name: str
@@ -61,6 +62,7 @@ class GroupRow:
     electorate: Electorate | None = None
     acknowledgement: str = ""
     copies: int | None = None
+    change_blocks: bool = False
 
     @property
     def state(self) -> str:
@@ -81,7 +83,8 @@ def group_row(group: BrokerGroup) -> GroupRow:
     view, now = group_view(group), timezone.now()
     leadership = GroupLeadership.objects.filter(group=group).first()
     has_master = view.master is not None
-    electorate = electorate_of(view) if view.elects and promotion_refusal(view) is not None else None
+    is_refused = promotion_refusal(view) is not None
+    electorate = electorate_of(view) if view.elects and is_refused else None
     rows = [_replica_row(replica, sample, electorate, has_master=has_master) for replica, sample in samples_of(group)]
     verdict = verdict_of(view, now)
     sampled = [replica.sampled_at for replica in view.replicas if replica.sampled_at is not None]
@@ -99,6 +102,7 @@ def group_row(group: BrokerGroup) -> GroupRow:
         electorate=electorate,
         acknowledgement=words,
         copies=acknowledged_copies(view, electorate),
+        change_blocks=is_refused and view.elections_in_doubt,
     )
 
 

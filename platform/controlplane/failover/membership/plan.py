@@ -4,14 +4,15 @@ A replica that is asked to lead, or to count, must have caught up; and at each s
 be there: a change that no one can confirm would stop the group.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from controlplane.clusters.sizes import VOTERS
 from controlplane.common.sentences import from_sdk, say, say_all
 from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
+from controlplane.failover.promotion.safety import promotion_refusal
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
 from controlplane.failover.words import replica_names
 from highwater.promotion import Recovery, judge_recovery
@@ -162,18 +163,41 @@ def plan_replace(view: GroupView, replica_id: int, new_id: int, now: datetime) -
     )
 
 
+def is_assigned_again(view: GroupView, replica_id: int) -> bool:
+    """Return whether a recovery with this replica is a promotion: a change into or out of dledger hangs, and it does not elect."""
+    replica = view.replica(replica_id)
+    return view.elections_in_doubt and replica is not None and replica.answers and replica.quorum is None
+
+
 def recovery_of(view: GroupView, replica_id: int) -> Recovery:
-    """Return whether the group may go on without the voters that do not answer, led by this replica, and what that costs."""
+    """Return whether the group may go on without the voters that do not answer, led by this replica, and what that costs.
+
+    Where a change of the mode hangs and this replica does not elect, each of the group may: all are voters.
+    """
     answers = {one.replica_id: one for replica in view.replicas if (one := standing_of(replica)) is not None}
-    return judge_recovery(electorate_of(view).voters, answers, replica_id)
+    return judge_recovery(_voters_of(view, replica_id), answers, replica_id)
+
+
+def refusal_without(view: GroupView, lost: Collection[int]) -> str | None:
+    """Return why no one may be promoted even when these have been given up: they can elect no one then."""
+    left = [replica for replica in view.replicas if replica.replica_id not in lost]
+    return promotion_refusal(replace(view, replicas=left))
+
+
+def _voters_of(view: GroupView, replica_id: int) -> tuple[int, ...]:
+    if is_assigned_again(view, replica_id):
+        return tuple(sorted(replica.replica_id for replica in view.replicas))
+    return electorate_of(view).voters
 
 
 def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
     """Have the group go on with the voters that are left, led by `replica_id`: a majority of its disks is gone for good."""
-    electorate, leader = electorate_of(view), view.master
+    leader, voters = view.master, _voters_of(view, replica_id)
     recovery = recovery_of(view, replica_id)
     problems = [] if recovery.problem is None else [from_sdk(recovery.problem)]
-    if not view.elects:
+    is_assigned = is_assigned_again(view, replica_id)
+    may_elect = promotion_refusal(view) is not None if is_assigned else view.elects or view.elections_in_doubt
+    if not may_elect:
         problems = [say("%(group)s does not elect its leader. Promote a replica instead.", group=view.name)]
     elif leader is not None and leader.accepts_sends is not False:
         problems = [
@@ -182,6 +206,8 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
                 replica_id=leader.replica_id,
             )
         ]
+    elif is_assigned and not problems and (refusal := refusal_without(view, recovery.lost)) is not None:
+        problems = [refusal]
     lost, left = replica_names(recovery.lost), replica_names(recovery.survivors)
     steps = (
         PlannedStep(
@@ -191,6 +217,11 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
         PlannedStep(
             say("Lead with the replicas that are left"),
             say(
+                "Replica %(replica_id)s begins an epoch above all others. Ask for a mode with several replicas afterwards.",
+                replica_id=replica_id,
+            )
+            if is_assigned
+            else say(
                 "Replica %(replica_id)s begins an epoch above all others, in which only %(left)s counts."
                 " Sends are taken again.",
                 replica_id=replica_id,
@@ -211,8 +242,8 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
         leader_id=None if leader is None else leader.replica_id,
         target=replica_id,
         removing=() if problems else recovery.lost,
-        voters_before=electorate.voters,
-        voters_after=electorate.voters if problems else recovery.survivors,
+        voters_before=voters,
+        voters_after=voters if problems else recovery.survivors,
         steps=() if problems else steps,
         loss="" if problems else from_sdk(recovery.loss),
     )

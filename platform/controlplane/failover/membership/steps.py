@@ -16,11 +16,12 @@ from controlplane.clusters.models import BrokerGroup, Operation, Replica
 from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.membership import order
-from controlplane.failover.membership.plan import recovery_of, successor
+from controlplane.failover.membership.plan import is_assigned_again, recovery_of, refusal_without, successor
 from controlplane.failover.membership.removal import leaving_carried_out, replica_stop
 from controlplane.failover.membership.verdict import Electorate, electorate_of
 from controlplane.failover.models import Failover, GroupLeadership
 from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
+from controlplane.failover.promotion.fencing import promises_given, replicas_to_fence, said_by_electors
 from controlplane.failover.promotion.steps import failover_verify, group_now, present_failover
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
@@ -29,7 +30,7 @@ from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
 from highwater.errors import HighwaterError, NoRouteError
-from highwater.promotion import ballot_above
+from highwater.promotion import Ballot, Recovery, Standing, ballot_above, judge_recovery
 from highwater.recovery_order import LeadRecovered, PromiseRecovery, recovery_order
 from mqwire.bodies import ReplicaStatus
 
@@ -156,9 +157,10 @@ def quorum_recover(context: StepContext) -> None:
     replica = None if view is None else view.replica(target)
     if view is None or replica is None:
         raise StepFailed(say("Replica %(target)s of %(name)s is gone.", target=target, name=name), hint=_TRY_AGAIN)
-    if replica.leads and not set(lost) & set(electorate_of(view).voters):
+    is_assigned = is_assigned_again(view, target)
+    if replica.leads and (is_assigned or not set(lost) & set(electorate_of(view).voters)):
         recovery_asked_note(context.operation)
-        if replica.accepts_sends is False:
+        if replica.accepts_sends is False and not is_assigned:
             raise StepNotReady(
                 say(
                     "Replica %(target)s leads, but can confirm nothing yet: %(refusal)s.",
@@ -182,11 +184,54 @@ def quorum_recover(context: StepContext) -> None:
     ballot = ballot_above([leadership.epoch, *(one.epoch for one in view.replicas if one.epoch is not None)])
     if not leadership_raise(leadership, ballot.epoch, leadership.leader):
         raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
+    if is_assigned:
+        _lead_assigned(context, view, recovery, ballot)
+        raise StepNotReady(say("Replica %(target)s does not lead yet.", target=target), delay_s=0.2)
     try:
         carried_out(recovery_order(recovery, target, ballot), _Recovery(context).carry_out)
     except NoRouteError as refused:
         raise StepNotReady(from_sdk(refused.args[0]), delay_s=0.2) from refused
     raise StepNotReady(say("Replica %(target)s does not take sends yet.", target=target), delay_s=0.2)
+
+
+def _lead_assigned(context: StepContext, view: GroupView, recovery: Recovery, ballot: Ballot) -> None:
+    """Have those that are left promise the fence, and the target lead, as in a promotion; the lost ones, which may elect, have been
+    stopped for good.
+    """
+    cluster, name, target = context.cluster, _group(context), context.operation.metadata["target"]
+    if (refusal := refusal_without(view, recovery.lost)) is not None:
+        raise StepFailed(refusal, hint=_TRY_AGAIN)
+    rows = {row.broker_id: row for row in _replicas(context)}
+    asked = [replica_id for replica_id in replicas_to_fence(view) if replica_id in recovery.survivors]
+    answers = replica_remoting.replica_fences(
+        cluster, [rows[replica_id].address for replica_id in asked], group=name, epoch=ballot.fence
+    )
+    said = [Standing.of(answer.status) for answer in answers.values() if answer.status is not None]
+    promises = promises_given(view, said, ballot)
+    for replica_id in asked:
+        if replica_id not in promises:
+            error = answers[rows[replica_id].address].error
+            words = say("Replica %(replica_id)s did not step down: %(error)s", replica_id=replica_id, error=error)
+            raise StepNotReady(words, delay_s=0.3)
+    voters = [*recovery.lost, *recovery.survivors]
+    problem = judge_recovery(voters, {**said_by_electors(view), **promises}, target).problem
+    if problem is not None:
+        raise StepFailed(say("Nothing was changed. %(problem)s", problem=from_sdk(problem)), hint=_TRY_AGAIN)
+    recovery_asked_note(context.operation)
+    asked_rows = GroupLeadership.objects.filter(group=rows[target].group, epoch=ballot.epoch)
+    asked_rows.update(asked=rows[target], asked_epoch=ballot.epoch, updated_at=timezone.now())
+    answer = replica_remoting.replica_promote(
+        cluster,
+        rows[target].address,
+        group=name,
+        replica_id=target,
+        expected_epoch=ballot.fence,
+        new_epoch=ballot.epoch,
+        in_sync=tuple(promises),
+    )
+    if answer.status is None:
+        words = say("Replica %(candidate_id)s was not promoted: %(error)s", candidate_id=target, error=answer.error)
+        raise StepNotReady(words, delay_s=0.3)
 
 
 def quorum_forget(context: StepContext) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.common.sentences import say, say_count
+from controlplane.common.sentences import say, say_all, say_count
 from highwater.promotion import election_may_be_won
 
 if TYPE_CHECKING:  # the verdict asks this module
@@ -48,7 +48,7 @@ def _words(group: GroupView, count: int, doubtful: list[ReplicaView], *, needed:
     certain = count - len(doubtful)
     silent = [replica.replica_id for replica in doubtful if not replica.answers]
     back = say("bring %(silent)s back, or ", silent=_names(silent)) if silent else ""
-    return say_count(
+    words = say_count(
         "A change of the mode of %(group)s is not finished: %(names)s may still elect a leader. Of %(replicas)s replicas only"
         " %(count)s certainly no longer elects, and %(needed)s must before one may be promoted."
         " Way out: %(back)sretry the change of the mode once a replica leads.",
@@ -62,6 +62,12 @@ def _words(group: GroupView, count: int, doubtful: list[ReplicaView], *, needed:
         needed=needed,
         back=back,
     )
+    if not silent or not group.elections_in_doubt:
+        return words
+    gone = say(
+        "Only if the disks of %(silent)s are gone for good: recover the group from lost disks.", silent=_names(silent)
+    )
+    return say_all(words, gone)
 
 
 def _names(replica_ids: list[int]) -> str:

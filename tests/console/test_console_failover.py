@@ -30,6 +30,7 @@ from tests.controlplane.driver_twin import DriverTwin
 from tests.failover.promotions import operation_of
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
+from tests.failover.test_promotion_safety import hanging
 
 PATH = "/t/acme/clusters/pair/"
 
@@ -302,3 +303,24 @@ def test_the_pages_of_roles_look_right(
     assert operation_of(failover).state != OperationState.FAILED
     page.goto(f"{live_server.url}{PATH}failovers/{failover.pk}/")
     look_at(page, "failover timeline")
+
+
+def test_machines_that_are_gone_for_good_can_be_given_up_where_a_change_into_dledger_hangs(
+    world: World, driver: DriverTwin
+) -> None:
+    cluster, path = make_replicated(world.tenant, "trio", "sync", replicas=3), "/t/acme/clusters/trio/"
+    client = world.client(world.alice)
+    with ScriptedGroup.of(cluster).answering() as group:
+        cluster_sample(cluster, driver)
+        cluster = hanging(cluster, "sync", "dledger")
+        group[0].answers = group[1].answers = False
+        cluster_sample(cluster, driver)
+        some_seconds_ago = timezone.now() - timedelta(seconds=8)
+        lost = ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id__in=[0, 1])
+        lost.update(unreachable_since=some_seconds_ago)
+        page = client.get(path).content.decode()
+        assert "Promote a replica" not in page
+        assert f"{path}groups/broker-a/recover/" in page
+        preview = client.get(f"{path}groups/broker-a/recover/?replica=2").content.decode()
+    assert "Replicas 0 and 1 of 3 voters are given up for good." in preview
+    assert "Ask for a mode with several replicas afterwards." in preview

@@ -59,6 +59,7 @@ class NameServerDaemon:
     port: int = 0
     process: ChildProcess | None = None
     host: str = "127.0.0.1"
+    command_prefix: Sequence[str] = ()  # such as ip netns exec NAME
 
     @property
     def address(self) -> str:
@@ -74,7 +75,8 @@ class NameServerDaemon:
         self.port = self.port or free_ports()
         conf = {"listenPort": str(self.port), "bindAddress": self.host, **self.conf}
         write_properties(self.folder / "namesrv.conf", conf)
-        self.process = _started("namesrvd", self.folder, "-c", str(self.folder / "namesrv.conf"))
+        arguments = ("-c", str(self.folder / "namesrv.conf"))
+        self.process = _started("namesrvd", self.folder, *arguments, prefix=self.command_prefix)
         self.port = _ready_port("namesrvd", self.process)
         return self
 

@@ -33,12 +33,16 @@ def quorum_group(
     name: str = "broker-a",
     places: Network | None = None,
     place: Callable[[BrokerDaemon, int], None] = lambda replica, number: None,
+    names: NameServerDaemon | None = None,
 ) -> Iterator[ReplicaGroup]:
     """A name server and a group that elects; entered when a leader takes sends.
 
-    `places` puts each replica into a network namespace of its own; `place` changes a daemon before its first start.
+    `places` puts each replica into a network namespace of its own; `place` changes a daemon before its first start. `names` runs
+    already, else there is one beside the test.
     """
-    names = NameServerDaemon(folder / "namesrv", host="127.0.0.1" if places is None else places.address(HERE)).start()
+    if names is None:
+        host = "127.0.0.1" if places is None else places.address(HERE)
+        names = NameServerDaemon(folder / "namesrv", host=host).start()
     base = steady_ports(2 * replicas)
     hosts = ["127.0.0.1" if places is None else places.address(replica_id) for replica_id in range(replicas)]
     peers = {replica_id: f"{hosts[replica_id]}:{base + replicas + replica_id}" for replica_id in range(replicas)}

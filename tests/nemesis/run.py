@@ -22,7 +22,7 @@ from tests.nemesis.judge import Committed, End, violations
 from tests.nemesis.weather import LINKS, OPERATIONS, PROCESSES, Event, Kind, Sky, forecast, mount, unmount
 from tests.processes import wait_until
 from tests.remoting import call, create_topic
-from tests.replication.network import HERE, Network, network, why_not
+from tests.replication.network import Network, network, why_not
 
 MODES: Final = {"single": 1, "async": 2, "sync": 3, "dledger": 3, "changing": 3}  # and how many replicas
 _CONF: Final = {
@@ -58,7 +58,7 @@ def run(mode: str, seed: int, seconds: float, folder: Path, say: Callable[[str],
         reason = why_not()
         places = None
         if reason is None:
-            places = stack.enter_context(network(replicas))
+            places = stack.enter_context(network(replicas + 1))  # the last one is the name server's
             kinds += LINKS
         else:
             outcome.left_out.append(f"cut links: {reason}")
@@ -109,11 +109,14 @@ def _group(mode: str, folder: Path, places: Network | None, disks: Sequence[Path
         if disks:
             replica.store_dir = disks[number] / "store"
 
+    names = NameServerDaemon(folder / "namesrv")
+    if places is not None:
+        names.host, names.command_prefix = places.address(MODES[mode]), places.prefix(MODES[mode])
+    names.start()
     if mode == "dledger":
-        with quorum_group(folder, replicas=MODES[mode], conf=_CONF, places=places, place=place) as made:
+        with quorum_group(folder, replicas=MODES[mode], conf=_CONF, places=places, place=place, names=names) as made:
             yield made
         return
-    names = NameServerDaemon(folder / "namesrv", host="127.0.0.1" if places is None else places.address(HERE)).start()
     group = ReplicaGroup(names, [])
     try:
         for number in range(MODES[mode]):

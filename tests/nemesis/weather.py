@@ -33,7 +33,7 @@ class Kind(enum.Enum):
     KILL_ALL = "all killed at once"
     CUT = "link cut"
     CUT_ONE_WAY = "link cut one way"
-    CUT_FROM_CLIENTS = "cut off from clients and name server"
+    CUT_FROM_CLIENTS = "cut off from clients"
     ISOLATE = "cut off from all"
     FULL_DISK = "disk full"
     SWITCH = "switchover"

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
 
-HERE = -1  # the place of the test itself: clients and the name server
+HERE = -1  # the place of the test itself: clients, and the name server where that has no place of its own
 
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -41,6 +41,7 @@ class ChangingFaults(QuorumFaults):
             (self._kill_the_leader, 1.5),
             *self._of_disks(),
             (self._rot, 0.7),
+            (self._rot_of_the_last_record, 0.5),
             (self._clock_jump, 0.5),
             (self._name_server_restart, 0.3),
             (world.operator.transfer, 1.0),

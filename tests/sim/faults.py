@@ -11,6 +11,7 @@ from mqwire.message import decode_records
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from tests.sim.history import Copy, Violation
 from tests.sim.sim_requests import ChangeTopic, CommitOffset, Demote, Read, ResetOffset
+from tests.sim.wire import TOPICS, queue_of
 
 if TYPE_CHECKING:
     from tests.sim.machine import Machine, Rot
@@ -22,6 +23,7 @@ PLAN_EVERY = 10  # seeds
 RING_REPLICAS = 3  # at least
 _EPOCHS, _TABLES = -1, -2  # as queues that no client reads
 _OWN_TOPICS = {RMQ_SYS_EPOCH: _EPOCHS, RMQ_SYS_METADATA: _TABLES}
+_LAST_RECORD_S, _LAST_RECORD_LOOK_S = 2.0, 0.01
 _SUPERVISOR_S = 0.5  # until it starts a process again that has ended
 _PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
 
@@ -54,7 +56,7 @@ class Faults:
             (self._mistake, 1.0),
         ]
         if world.mode != "single":
-            kinds += [(self._ring, 0.5), (self._split, 1.0), (self._rot, 1.0)]
+            kinds += [(self._ring, 0.5), (self._split, 1.0), (self._rot, 1.0), (self._rot_of_the_last_record, 0.5)]
             kinds.append((self._unclean, 1.0 if world.mode == "async" else 0.4))
             kinds.append((self._replace_disk, 0.6))
             kinds += [(self._worst_candidate, 0.7), (self._leader_alone, 0.5), (self._by_hand, 0.7)]
@@ -119,6 +121,7 @@ class Faults:
             self._worst_candidate,
             self._leader_alone,
             self._rot,
+            self._rot_of_the_last_record,
         ]
 
     def run(self) -> None:
@@ -346,19 +349,58 @@ class Faults:
             if self._spoil(machine, copy, queue):
                 return
 
+    def _rot_of_the_last_record(self) -> None:
+        """As `_rot`, of the record with which a log ends, once it is confirmed; with a restart, before another follows it."""
+        machine, until_s = self._machine(), self._loop.now_s + _LAST_RECORD_S
+
+        def look() -> None:
+            if self.stopped or self._rots() or not self._is_spare(machine) or self._spoil_last_record(machine):
+                return
+            if self._loop.now_s < until_s:
+                self._loop.after(_LAST_RECORD_LOOK_S, look)
+
+        look()
+
+    def _spoil_last_record(self, machine: Machine) -> bool:
+        process = machine.process
+        if process is None or process.trio.is_in_a_step or process.reopening or process.store.damaged_from is not None:
+            return False
+        replicas = [one.process.replica for one in self._world.machines if one.process is not None]
+        if not any(replica.leads and replica.confirm_offset >= process.store.end_offset for replica in replicas):
+            return False
+        for start, record in process.walk(process.store._log.last_record_offset, process.store.end_offset):
+            end = start + len(record)
+            if end < process.store.end_offset:
+                continue
+            (message,) = decode_records(record)
+            own = _OWN_TOPICS.get(message.topic)
+            attempt = self._world.history.by_body.get(message.body)
+            is_read = message.topic in TOPICS and attempt is not None and attempt.code == "SEND_OK"
+            if own is None and not is_read:
+                return False
+            epoch = process.replica.epochs.epoch_at(start)
+            machine.contents[epoch, start] = bytes(record)
+            queue = queue_of(message.topic, message.queue_id) if own is None else own
+            return self._spoil(machine, Copy(machine.name, epoch, start, end, message.queue_offset), queue)
+        return False
+
     def _spoil(self, machine: Machine, copy: Copy, queue: int) -> bool:
-        """Unless another disk lacks the record. A spoiled last record looks as a torn one does."""
+        """Unless another disk lacks the record. Without a checkpoint a spoiled last record is taken for a torn one."""
         assert machine.process is not None, "just checked"
         store = machine.process.store
         others = [one for one in self._world.machines if one is not machine]
-        if copy.end_offset >= store.end_offset or not (
+        is_last = copy.end_offset >= store.end_offset
+        if (is_last and not store._checkpoint.own) or not (
             machine.has_synced(copy) and all(_keeps(one, copy) for one in others)
         ):
             return False
-        if copy.end_offset > store._reader.trusted_from_now:  # it is in memory: it must be read from the disk again
+        if (
+            is_last or copy.end_offset > store._reader.trusted_from_now
+        ):  # it is in memory: it must be read from the disk again
             machine.kill()
             self._later(0.5, machine.start)
-        machine.spoil(copy, queue)
+        self._world.history.counts["last records that rotted"] += is_last
+        machine.spoil(copy, queue, is_last=is_last)
         self._later(1.5, partial(self._read_rot, machine))
         return True
 

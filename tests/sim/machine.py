@@ -261,13 +261,18 @@ class Machine:
         self._left = self._rot = None
         self.history.disk_replaced(self.name)
 
-    def spoil(self, copy: Copy, queue: int) -> None:
-        """One byte of a record is other than it was written, wherever it is read from."""
+    def spoil(self, copy: Copy, queue: int, *, is_last: bool = False) -> None:
+        """One byte of a record is other than it was written, wherever it is read from.
+
+        The very last byte of the log does not become zero: so a write looks that ended in front of it.
+        """
         record, random = self.contents[copy.epoch, copy.physical_offset], self.loop.random
-        at, self.spoiled_at = random.randrange(len(record)), copy.physical_offset
-        rot = self._rot = Rot(
-            copy, queue, copy.physical_offset + at, record[at], record[at] ^ (1 << random.randrange(8))
-        )
+        self.spoiled_at = copy.physical_offset
+        while True:
+            at, bit = random.randrange(len(record)), random.randrange(8)
+            if not is_last or at < len(record) - 1 or record[at] != 1 << bit:
+                break
+        rot = self._rot = Rot(copy, queue, copy.physical_offset + at, record[at], record[at] ^ (1 << bit))
         self.loop.note(f"{self.name} has byte {at} of the record at {copy.physical_offset} rot")
         self._flip(rot)
 

@@ -42,6 +42,7 @@ class QuorumFaults(Faults):
             (self._kill_the_leader, 1.5),
             *self._of_disks(),
             (self._rot, 0.7),
+            (self._rot_of_the_last_record, 0.5),
             (self._vote_error, 0.5),
             (self._replace_disk, 0.7),
             (self._clock_jump, 0.7),

@@ -604,16 +604,19 @@ class MessageStore:
         return self._truncate(end_offset)
 
     def _truncate(self, end_offset: int) -> RecoveryReport:
+        log_is_as_it_was = True
         try:
             self._lower_checkpoint(end_offset)
             self.index.truncate(end_offset)
+            log_is_as_it_was = False
             self._log.truncate(end_offset)
         except OSError as error:  # how much of it was done is for recovery to find out
             if error.errno in NO_DESCRIPTOR:
                 self._close_to_reopen(self._reader.confirm_offset)
                 raise DiskFullError(f"no descriptor to truncate {self._config.root_dir}: {error.strerror}") from error
             failure = FlushFailedError(f"truncating {self._config.commit_log_dir} failed: {error.strerror}")
-            self._note_failed_sync(failure)
+            if not log_is_as_it_was:  # else no record is in doubt, and its replica votes as before
+                self._note_failed_sync(failure)
             raise self._status.latch(failure) from error
         return self._reopen(self._reader.confirm_offset)
 

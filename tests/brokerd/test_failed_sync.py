@@ -85,6 +85,27 @@ def test_a_store_that_cannot_be_synced_when_it_opens_does_not_open() -> None:
     assert open_store(disk.after_kill()).doubts == {TailDoubt.SYNC_FAILED}
 
 
+@pytest.mark.parametrize(("where", "doubts"), [("checkpoint", set()), (COMMIT_LOG, {TailDoubt.SYNC_FAILED})])
+def test_a_truncation_leaves_the_log_in_doubt_only_if_it_failed_when_it_had_reached_the_log(
+    where: str, doubts: set[TailDoubt]
+) -> None:
+    """A replica in doubt has no full vote: with another one that had a new disk two of three elected no one."""
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 4)
+    store.flush_consume_queues()
+
+    def fail(number: int, name: str) -> int | None:
+        return errno.EIO if name in ("pwrite", "ftruncate", "unlink") and where in disk.log[-1] else None
+
+    disk.fail = fail
+    with pytest.raises(FlushFailedError):
+        store._truncate(store.min_physical_offset)
+    disk = disk.after_kill()
+    assert open_store(disk).doubts == doubts
+    assert len(bodies(open_store(disk.after_kill()))) == 4
+
+
 def test_pages_that_were_dropped_are_missed_by_recovery_and_nothing_else_is() -> None:
     disk = MemoryDisk()
     store = open_store(disk)

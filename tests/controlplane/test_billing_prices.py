@@ -18,6 +18,7 @@ from controlplane.billing.plan_services import subscriptions_default
 from controlplane.common.errors import InvalidInput
 from controlplane.common.models import AuditEvent
 from controlplane.tenants.token_services import ALL_SCOPES, api_token_issue
+from spark_etl.jobs.counting import PRICES
 from tests.controlplane.billing_world import LONG_AGO, make_plan, subscribe, use
 from tests.controlplane.world import SYSTEM, Json, World
 
@@ -160,6 +161,19 @@ def test_an_operator_moves_a_tenant_to_another_plan(world: World, olga: User, ap
     assert ended.status_code == 204
     assert Subscription.objects.get().valid_to == NEXT_HOUR
     assert api(world.bob).call("GET", "/api/v1/tenants/acme/plan/").json()["plan"]["slug"] == "standard"
+
+
+def test_the_highest_rate_is_one_that_every_tenants_usage_can_still_be_priced_beside(
+    olga: User, api: Callable[..., Json]
+) -> None:
+    prices = f"{make_plan().path}prices/"
+    answer = api(olga).call("POST", prices, version(NEXT_HOUR, per_million_units="100000000"))
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "per_million_units")
+    highest = version(NEXT_HOUR, per_million_units="99999999", per_gib_month_stored="99999998.9999999999")
+    assert api(olga).call("POST", prices, highest).status_code == 201
+    with connection.cursor() as cursor:
+        cursor.execute(PRICES)
+        assert len(cursor.fetchall()) == 2
 
 
 def test_the_audit_trail_has_the_rates_before_a_change(olga: User, api: Callable[..., Json]) -> None:

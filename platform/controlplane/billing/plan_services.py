@@ -23,7 +23,7 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import slug_check
 
 KINDS = ("normal", "ordered", "delayed", "transactional")
-_RATE_MAX = Decimal(1_000_000_000)
+_RATE_MAX = Decimal(99_999_999)  # Spark prices usage in 18 digits, ten of them decimals
 _MULTIPLIER_MAX = Decimal(1000)
 
 

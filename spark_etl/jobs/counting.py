@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from spark_etl.jobs.config import JobConfig
 from spark_etl.jobs.lake import Lake
 from spark_etl.jobs.postgres import Postgres, Scope
-from spark_etl.transforms.deduplicate import lost_tail_limits, superseded, without, without_lost_tails
+from spark_etl.transforms.deduplicate import lost_tail_limits, lost_tails, superseded, without, without_lost_tails
 from spark_etl.transforms.late import HourRange
 from spark_etl.transforms.pricing import priced, valid_prices
 from spark_etl.transforms.time import HOUR_MS, from_ms, hour_begin_ms
@@ -138,19 +138,27 @@ def usage_of(lake: Lake, config: JobConfig, records: DataFrame, prices: PriceLis
     return priced(hourly_usage(records), tenants, prices.frame(lake))
 
 
-def clusters_with_new_leaders(added: DataFrame, epochs: Sequence[tuple[str, str, int, int, int]]) -> set[str]:
-    """Clusters where a leadership that begins in these records lost the tail of an earlier one: older hours count
-    less now.
+def clusters_with_new_leaders(
+    added: DataFrame, epochs: Sequence[tuple[str, str, int, int, int]]
+) -> tuple[set[str], set[str]]:
+    """Clusters where a leadership begins in these records, and of these the ones where it lost the tail of an earlier
+    one: older hours count less now.
     """
     limits: Mapping[tuple[str, str, int], int] = lost_tail_limits(epochs)
     if not limits:
-        return set()
+        return set(), set()
     firsts = {(cluster, broker, epoch): first for cluster, broker, epoch, first, _ in epochs}
     begun = added.groupBy("cluster", "broker", "epoch").agg(F.min("start_offset").alias("first")).collect()
     beginning = {
-        (row.cluster, row.broker) for row in begun if firsts.get((row.cluster, row.broker, row.epoch)) == row.first
+        (row.cluster, row.broker, row.first)
+        for row in begun
+        if firsts.get((row.cluster, row.broker, row.epoch)) == row.first
     }
-    return {cluster for cluster, broker, _ in limits if (cluster, broker) in beginning}
+    logs = {(cluster, broker) for cluster, broker, _ in beginning}
+    return (
+        {cluster for cluster, broker, _ in limits if (cluster, broker) in logs},
+        {cluster for cluster, _, _ in beginning & lost_tails(epochs)},
+    )
 
 
 def scopes_of(hours: Iterable[tuple[str, int]]) -> tuple[Scope, ...]:

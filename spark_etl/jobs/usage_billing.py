@@ -36,7 +36,7 @@ from spark_etl.jobs.lake import Lake, opened_lake
 from spark_etl.jobs.postgres import Postgres, Scope, Target, connected
 from spark_etl.jobs.run import main
 from spark_etl.jobs.state import State
-from spark_etl.transforms.deduplicate import lost_tail_limits
+from spark_etl.transforms.deduplicate import lost_tails
 from spark_etl.transforms.late import HourRange, hours_to_count
 from spark_etl.transforms.time import HOUR_MS, from_ms, to_ms
 
@@ -154,11 +154,12 @@ def _work(
         or not lake.is_known(progress.snapshot)
     ):
         records = lake.records(window, snapshot=snapshot).where(F.col("cluster").isin(clusters))
-        return Work(records, seen_in(records), _fallible(state))
+        return Work(records, seen_in(records), _fallible(state) if since else frozenset())
     if progress.snapshot == snapshot and not accepted:
         return None
     added = lake.added(progress.snapshot, snapshot) if progress.snapshot != snapshot else None
     touched: set[tuple[str, int]] = set(accepted)
+    recounted: set[str] = set()
     may_fall: set[str] = set()
     late = 0
     if added is not None:
@@ -170,14 +171,14 @@ def _work(
                 "%d records came after the late window of their hours; a range that asks for them counts them", late
             )
         touched |= {(cluster, hour_ms) for cluster, hour_ms, _, _ in new.hours if hour_ms >= window.from_ms}
-        may_fall = clusters_with_new_leaders(added, state.epochs())
-    bounds = _bounds([hour_ms for _, hour_ms in touched], window if may_fall else None)
+        recounted, may_fall = clusters_with_new_leaders(added, state.epochs())
+    bounds = _bounds([hour_ms for _, hour_ms in touched], window if recounted else None)
     if bounds is None:
         return Work(lake.records(HourRange(0, 0)), Seen(()), late=late)
     records = lake.records(bounds, snapshot=snapshot).where(F.col("cluster").isin(clusters))
     found = seen_in(records)
     hours = tuple(
-        hour for hour in found.hours if hour[:2] in touched or (hour[0] in may_fall and hour[1] >= window.from_ms)
+        hour for hour in found.hours if hour[:2] in touched or (hour[0] in recounted and hour[1] >= window.from_ms)
     )
     seen = Seen(hours)
     chosen = records if len(hours) == len(found.hours) else only(records, seen)
@@ -186,7 +187,7 @@ def _work(
 
 def _fallible(state: State) -> frozenset[str]:
     """Clusters that ever lost a tail: a full count may find it for the first time."""
-    return frozenset(cluster for cluster, _, _ in lost_tail_limits(state.epochs()))
+    return frozenset(cluster for cluster, _, _ in lost_tails(state.epochs()))
 
 
 def _bounds(hours: Sequence[int], window: HourRange | None) -> HourRange | None:
@@ -210,7 +211,7 @@ Refused = tuple[str, datetime, int, int]
 def _refused(state: State, postgres: Postgres, attempt: str, work: Work) -> list[Refused]:
     """Hours that may not be written, as their usage would fall and no one said why."""
     scopes = work.seen.scopes
-    accepted = set(state.accepted())
+    accepted, refused_before = set(state.accepted()), set(state.refused())
     counted = {(cluster, from_ms(hour_ms)) for cluster, hour_ms, _, _ in work.seen.hours}
     fallen = postgres.rows(
         FALLEN,
@@ -222,7 +223,7 @@ def _refused(state: State, postgres: Postgres, attempt: str, work: Work) -> list
     refused = [
         (cluster, hour, stored, found)
         for cluster, hour, stored, found in fallen
-        if cluster not in work.may_fall and (cluster, hour) not in accepted
+        if (cluster not in work.may_fall or (cluster, hour) in refused_before) and (cluster, hour) not in accepted
     ]
     # What is written now is settled: accepted, or no longer fallen since the records are back.
     state.settle(sorted(counted - {(cluster, hour) for cluster, hour, _, _ in refused}))

@@ -34,8 +34,8 @@ def without(records: DataFrame, losers: Sequence[Row]) -> DataFrame:
 
 
 def lost_tail_limits(epochs: Sequence[tuple[str, str, int, int, int]]) -> Mapping[tuple[str, str, int], int]:
-    """(cluster, broker, epoch) -> where in its log a later leadership began to count again; only where that lost a
-    tail.
+    """(cluster, broker, epoch) -> where in its log a later leadership began to count again; only where records of the
+    earlier one may reach beyond that, or be parts of a stretch that begins there.
 
     `epochs` are cluster, broker, epoch, first_offset, last_offset of every leadership.
     """
@@ -47,6 +47,19 @@ def lost_tail_limits(epochs: Sequence[tuple[str, str, int, int, int]]) -> Mappin
             limits[cluster, broker, epoch] = limit
         next_first[cluster, broker] = first if limit is None else min(first, limit)
     return limits
+
+
+def lost_tails(epochs: Sequence[tuple[str, str, int, int, int]]) -> frozenset[tuple[str, str, int]]:
+    """(cluster, broker, where in its log) of each leadership that began in front of what an earlier one had counted.
+
+    A restart or a clean promotion begins where that ended, and loses nothing.
+    """
+    limits = lost_tail_limits(epochs)
+    return frozenset(
+        (cluster, broker, limit)
+        for cluster, broker, epoch, _, last in epochs
+        if (limit := limits.get((cluster, broker, epoch))) is not None and last > limit
+    )
 
 
 def without_lost_tails(records: DataFrame, limits: Mapping[tuple[str, str, int], int]) -> DataFrame:

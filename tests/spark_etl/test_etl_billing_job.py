@@ -162,6 +162,21 @@ def test_a_file_that_is_gone_is_named_and_others_go_on(counted: JobWorld) -> Non
     assert figures(counted) == EXPECTED
 
 
+def test_no_bill_becomes_smaller_for_a_file_that_is_gone_though_the_broker_was_restarted_before(
+    counted: JobWorld,
+) -> None:
+    """A restart begins a new epoch, and loses nothing."""
+    (lost,) = counted.data_files()
+    log = {"epoch": 2, "messages_in": [sent(messages=6, credential="")]}
+    counted.add_to_lake(record("2026-11-21 14:30", 1, start_offset=3900, end_offset=5000, **log), now=NOW)
+    counted.run("usage_billing", now=NOW)
+    before = figures(counted)
+    lost.unlink()
+    counted.add_to_lake(record("2026-11-21 14:40", 2, start_offset=5000, end_offset=6000, **log), now=NOW)
+    result = counted.run("usage_billing", now=NOW)
+    assert (figures(counted), result.rows_refused) == (before, 1)
+
+
 def test_a_price_change_inside_a_month_is_billed_by_the_hour(world: JobWorld) -> None:
     change = utc("2026-11-21 14:00")
     world.subscribe({**PRICE, "valid_to": change}, {**PRICE, "valid_from": change, "per_million_units": Decimal("4")})

@@ -9,7 +9,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from mqwire.metering import MeteringRecord, record_origin
-from spark_etl.transforms.deduplicate import lost_tail_limits, superseded, without, without_lost_tails
+from spark_etl.transforms.deduplicate import lost_tail_limits, lost_tails, superseded, without, without_lost_tails
 from tests.spark_etl.metering import delivered, lake_frame_of, record, sent
 
 HOUR = "2026-11-21 13:00"
@@ -85,6 +85,12 @@ UNCLEAN = case(
 
 def test_what_an_unclean_promotion_counts_again_is_not_counted_twice(counted: Counted) -> None:
     assert messages_in(counted[UNCLEAN]) == {(1, 1): 2, (1, 2): 0, (1, 3): 0, (2, 1): 7}
+
+
+def test_only_a_leadership_that_begins_in_front_of_what_was_counted_loses_a_tail() -> None:
+    restarted = [("c", "b", 1, 0, 100), ("c", "b", 2, 100, 200), ("c", "b", 3, 200, 300)]
+    assert lost_tails(restarted) == set()
+    assert lost_tails([*restarted, ("c", "b", 4, 250, 400)]) == {("c", "b", 250)}
 
 
 DELIVERED_AGAIN = case(

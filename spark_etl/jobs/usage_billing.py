@@ -1,9 +1,10 @@
 """usage_billing: the lake's records -> hourly usage with prices in billing_usage.
 
-A run counts whole hours: those that got records since the version of the lake that the last run had counted; or the
-whole late window when prices have changed or there was no such run; or a range that was asked for. So running it
+A run counts whole hours: those that got records since the version of the lake that the last run had counted; with them
+the whole late window when prices have changed or there was no such run; or a range that was asked for. So running it
 twice changes nothing, a late record corrects its hour with the next run, and a run after which nothing came reads
-nothing.
+nothing. Hours that are older than the late window are counted as long as their month is not invoiced: a cluster could
+not be read for days, and the invoice waits for it.
 
 Usage never falls by itself: an hour that would count less than before (records were lost from the lake) keeps its
 rows and is noted in lake.refusal until an operator says why (`repair`, action accept).
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -107,7 +108,7 @@ def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     prices = PriceList.read(postgres)
     if snapshot is None:
         return JobResult(rows_in=0, rows_out=0, rows_late=0, rows_refused=0)
-    work = _work(lake, state, config, now, snapshot, prices, since)
+    work = _work(lake, state, postgres, config, now, snapshot, prices, since)
     staged, refused = 0, []
     if work is not None and work.seen.hours:
         lake.expect(work.seen.record_count)
@@ -139,24 +140,28 @@ def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
 
 
 def _work(
-    lake: Lake, state: State, config: JobConfig, now: datetime, snapshot: int, prices: PriceList, since: bool
+    lake: Lake,
+    state: State,
+    postgres: Postgres,
+    config: JobConfig,
+    now: datetime,
+    snapshot: int,
+    prices: PriceList,
+    since: bool,
 ) -> Work | None:
     """What there is to count; None: nothing."""
     window = hours_to_count(now, config.late_window, config.range)
     clusters = [cluster.cluster_id for cluster in config.clusters]
     progress = state.progress(JOB)
     accepted = [(cluster, to_ms(hour)) for cluster, hour in state.accepted()]
-    if (
-        config.range is not None
-        or not since
-        or progress.snapshot is None
-        or progress.details.get("prices") != prices.digest
-        or not lake.is_known(progress.snapshot)
-    ):
+    knows_added = since and progress.snapshot is not None and lake.is_known(progress.snapshot)
+    counts_window = not knows_added or progress.details.get("prices") != prices.digest
+    if config.range is not None or (counts_window and (not knows_added or progress.snapshot == snapshot)):
         records = lake.records(window, snapshot=snapshot).where(F.col("cluster").isin(clusters))
         return Work(records, seen_in(records), _fallible(state) if since else frozenset())
     if progress.snapshot == snapshot and not accepted:
         return None
+    assert progress.snapshot is not None, "else what was added would not be known"
     added = lake.added(progress.snapshot, snapshot) if progress.snapshot != snapshot else None
     touched: set[tuple[str, int]] = set(accepted)
     recounted: set[str] = set()
@@ -164,14 +169,19 @@ def _work(
     late = 0
     if added is not None:
         new = seen_in(added)
-        # Older hours are counted again only by a range that asks for them.
         late = sum(records for _, hour_ms, records, _ in new.hours if hour_ms < window.from_ms)
-        if late:
+        old = {(cluster, hour_ms) for cluster, hour_ms, _, _ in new.hours if hour_ms < window.from_ms}
+        waited_for = not_invoiced(postgres, config, old)
+        if waited_for != old:
             logger.warning(
-                "%d records came after the late window of their hours; a range that asks for them counts them", late
+                "records came for %d hours whose month is invoiced; a range that asks for them counts them",
+                len(old - waited_for),
             )
+        touched |= waited_for
         touched |= {(cluster, hour_ms) for cluster, hour_ms, _, _ in new.hours if hour_ms >= window.from_ms}
         recounted, may_fall = clusters_with_new_leaders(added, state.epochs())
+    if counts_window:
+        recounted, may_fall = set(clusters), may_fall | _fallible(state)
     bounds = _bounds([hour_ms for _, hour_ms in touched], window if recounted else None)
     if bounds is None:
         return Work(lake.records(HourRange(0, 0)), Seen(()), late=late)
@@ -183,6 +193,19 @@ def _work(
     seen = Seen(hours)
     chosen = records if len(hours) == len(found.hours) else only(records, seen)
     return Work(chosen, seen, frozenset(may_fall), late)
+
+
+def not_invoiced(postgres: Postgres, config: JobConfig, hours: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Those (cluster, hour's begin in ms) whose tenant has no invoice of the month yet: that waits for them."""
+    if not hours or not postgres.exists("billing_invoice"):
+        return set(hours)
+    issued = set(postgres.rows("select distinct tenant_id::text, to_char(month, 'YYYY-MM') from billing_invoice"))
+    tenants = {cluster.cluster_id: cluster.tenant_id for cluster in config.clusters}
+    return {
+        (cluster, hour_ms)
+        for cluster, hour_ms in hours
+        if (tenants.get(cluster, ""), f"{from_ms(hour_ms):%Y-%m}") not in issued
+    }
 
 
 def _fallible(state: State) -> frozenset[str]:

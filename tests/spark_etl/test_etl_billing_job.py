@@ -101,6 +101,27 @@ def test_hours_outside_the_window_stay_until_a_backfill_asks_for_them(world: Job
     assert figures(world) == EXPECTED[:4]
 
 
+def test_what_could_not_be_read_for_days_is_counted_until_its_month_is_invoiced(world: JobWorld) -> None:
+    world.subscribe()
+    world.add_to_lake(RECORDS[0], now=NOW)
+    world.run("usage_billing", now=NOW)
+    later = NOW + timedelta(days=3)
+    world.add_to_lake(*RECORDS[1:], now=later)
+    result = world.run("usage_billing", now=later)
+    assert (result.rows_late, figures(world)) == (2, EXPECTED)
+    world.database.change(
+        "insert into billing_invoice (id, created_at, updated_at, tenant_id, number, month, currency, total, rounding,"
+        " tenant_name, issued_at, counted_until, snapshot_id, agreed_ends) values"
+        " (gen_random_uuid(), now(), now(), %s, 1, '2026-11-01', 'EUR', 0, 'invoice', '', now(), now(), '', '[]')",
+        world.tenant_id,
+    )
+    world.add_to_lake(LATE, now=later)
+    result = world.run("usage_billing", now=later)
+    # Other tests' checks would see it, too.
+    world.database.change("delete from billing_invoice where tenant_id = %s", world.tenant_id)
+    assert (result.rows_late, figures(world)) == (1, EXPECTED)
+
+
 DAY: dict[str, Any] = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from string import Formatter
 from typing import Final
 
@@ -115,8 +115,8 @@ def run(spark: SparkSession, config: JobConfig, *, now: datetime | None = None) 
 
 
 def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now: datetime) -> JobResult:
-    hours = hours_to_count(now, config.late_window, config.range)
     clusters = [cluster.cluster_id for cluster in config.clusters]
+    hours = hours_to_count(now, config.late_window, config.range or unchecked(postgres, clusters, now, config))
     # While we read its rows, usage_billing waits.
     postgres.lock(BILLING)
     try:
@@ -167,6 +167,27 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
         cluster_errors=cluster_errors,
         notes="\n".join(notes),
     )
+
+
+def unchecked(
+    postgres: Postgres, clusters: Sequence[str], now: datetime, config: JobConfig
+) -> tuple[datetime, datetime] | None:
+    """From where a check without a range begins, where that is before the late window: what a cluster was ingested and
+    not yet found right, or agreed on, is looked at again, so that no finding ends by growing old.
+    """
+    if not postgres.exists("insight_cluster_progress"):
+        return None
+    ((since,),) = postgres.rows(
+        "select min(right_until) from (select ingested_until, coalesce(greatest(checked_until, agreed_until),"
+        " case when check_error <> '' then ingested_until - interval '31 days' end) as right_until"
+        " from insight_cluster_progress where cluster_id = any(%s::uuid[])) known where right_until < ingested_until",
+        list(clusters),
+    )
+    if since is None:
+        return None
+    # With the record before, for what is missing is missing after one.
+    begin = max(since - timedelta(hours=1), now - timedelta(days=config.retention.lake_days))
+    return (begin, now) if begin < now - config.late_window else None
 
 
 def notes_of(rows: Sequence[Row]) -> list[str]:

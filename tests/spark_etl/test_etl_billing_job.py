@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -236,6 +236,24 @@ def test_the_check_agrees_and_then_finds_each_planted_difference(counted: JobWor
     assert counted.run("billing_check", now=NOW).rows_out == 2, (
         "what was changed by hand is counted again; the gap stays"
     )
+
+
+def test_a_finding_does_not_end_by_growing_older_than_the_late_window(counted: JobWorld) -> None:
+    def ingested(until: datetime) -> None:
+        counted.database.change(
+            "insert into insight_cluster_progress (cluster_id, ingested_until, updated_at) values (%s, %s, now())"
+            " on conflict (cluster_id) do update set ingested_until = excluded.ingested_until",
+            *(counted.cluster_id, until),
+        )
+
+    counted.add_to_lake(record("2026-11-21 14:40", 6, start_offset=9000, end_offset=9100), now=NOW)
+    ingested(NOW)
+    assert counted.run("billing_check", now=NOW).rows_out == 2, "a gap, and numbers that are missing"
+    later = NOW + timedelta(days=4)
+    counted.add_to_lake(record(later - timedelta(minutes=5), 7, start_offset=9100, end_offset=9200), now=later)
+    ingested(later)
+    counted.run("usage_billing", now=later)
+    assert counted.run("billing_check", now=later).rows_out == 2
 
 
 # -- killed anywhere

@@ -121,7 +121,8 @@ def _group_windows(samples: DataFrame, queues: DataFrame, window_seconds: int) -
         .groupBy(*group, "slot")
         .agg(
             F.sum("lag_messages").alias("lag_messages"),
-            F.max("lag_ms").alias("lag_ms"),
+            # The oldest message may be in the queue whose age is not known.
+            F.when(F.count("lag_ms") == F.count(F.lit(1)), F.max("lag_ms")).alias("lag_ms"),
             F.max("at_ms").alias("at_ms"),
             F.count(F.lit(1)).alias("queues"),
         )

@@ -78,6 +78,14 @@ def test_an_unknown_age_is_no_age(windows: Windows) -> None:
     assert (row.lag_messages_max, row.lag_ms_max, row.lag_ms_last, row.loses_data_ms) == (5, None, None, None)
 
 
+ONE_AGE_OF_TWO = case([minute(number, behind(5, -1), behind(0, queue_id=1)) for number in range(2)])
+
+
+def test_the_age_of_a_group_is_not_known_where_that_of_one_queue_is_not(windows: Windows) -> None:
+    (group,) = (row for row in windows[ONE_AGE_OF_TWO] if row.queue_id == -1)
+    assert (group.lag_messages_last, group.lag_ms_last, group.lag_ms_max) == (5, None, None)
+
+
 TWO_WINDOWS = case([minute(4, behind(1)), minute(5, behind(2)), minute(9, behind(3))])
 
 

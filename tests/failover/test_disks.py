@@ -77,10 +77,7 @@ class Group:
                     now=self._now,
                 )
             else:
-                known, is_led = before.known_disk, leader is not None
-                noted = answer_noted(
-                    status, leader, known=known, gap_is_known=is_led, asked_at=self._now, now=self._now
-                )
+                noted = answer_noted(status, leader, known=before.known_disk, asked_at=self._now, now=self._now)
             values = {one.name: getattr(before, one.name) for one in fields(before)}
             values |= {name: value for name, value in noted.items() if name in OF_VIEW}
             self._rows[key] = ReplicaView(**values)

@@ -19,14 +19,7 @@ from controlplane.failover.promotion import order
 from controlplane.failover.promotion.automatic import promotion_to_begin
 from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.verdict import GroupState, GroupView, ReplicaView, candidates_ranked, judge
-from controlplane.failover.samples import (
-    LeaderNews,
-    answer_noted,
-    leader_among,
-    leader_news,
-    leading_noted,
-    silence_noted,
-)
+from controlplane.failover.samples import LeaderNews, answer_noted, leading_noted, looked_at, silence_noted
 from controlplane.provisioning.drivers.base import ProcessStatus
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from highwater import promotion_by_hand as by_hand
@@ -233,20 +226,16 @@ class ControlPlane:
     def _note(self, asked_at: datetime) -> GroupView:
         now, row = self._now(), self.leadership
         reported = {status.replica_id: status for status in self.statuses.values()}
-        leader_id = leader_among(reported)
-        if leader_id is not None:
-            epoch = reported[leader_id].epoch
-            news = leader_news(row.epoch, leader_epoch=epoch, is_named=row.leader_id == leader_id)
-            if news is not LeaderNews.KNOWN:
-                row.epoch, row.leader_id = epoch, leader_id
+        look = looked_at(reported, row_epoch=row.epoch, named=row.leader_id)
+        if look.leading is not None and look.news is not LeaderNews.KNOWN:
+            row.epoch, row.leader_id = look.leading.epoch, look.leader
         for number, name in enumerate(self._replicas):
             status, before = reported.get(number), self._samples[number]
             if status is not None:
                 values = answer_noted(
                     status,
-                    None if leader_id is None else reported[leader_id],
+                    look.leading,
                     known=before.known_disk,
-                    gap_is_known=leader_id is not None or status.quorum is not None,
                     asked_at=asked_at,
                     now=now,
                 )
@@ -261,8 +250,8 @@ class ControlPlane:
                 )
             noted: dict[str, Any] = {key: value for key, value in values.items() if key in _OF_VIEW}
             self._samples[number] = replace(before, **noted)
-        if leader_id is not None:
-            self._note_leading(reported[leader_id])
+        if look.leading is not None:
+            self._note_leading(look.leading)
         return GroupView(
             name=GROUP,
             in_sync_replicas=self.in_sync_replicas(),

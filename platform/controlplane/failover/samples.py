@@ -3,9 +3,10 @@ simulation (tests/sim/control_plane.py) both note what is said here.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from controlplane.failover.disks import KnownDisk, disk_after, follower_in
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
@@ -39,6 +40,25 @@ def leader_news(row_epoch: int, *, leader_epoch: int, is_named: bool) -> LeaderN
     return LeaderNews.OF_THE_EPOCH if leader_epoch == row_epoch and not is_named else LeaderNews.KNOWN
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLook(Generic[K]):
+    """What one look at all replicas of a group says together: who leads, what it says, and what that means for the group's row."""
+
+    leader: K | None
+    leading: ReplicaStatus | None
+    news: LeaderNews
+
+
+def looked_at(statuses: Mapping[K, ReplicaStatus], *, row_epoch: int, named: K | None) -> GroupLook[K]:
+    """Return what the answers of a group's replicas say together; `row_epoch` and `named` are the row's epoch and leader."""
+    leader = leader_among(statuses)
+    if leader is None:
+        return GroupLook(None, None, LeaderNews.KNOWN)
+    leading = statuses[leader]
+    news = leader_news(row_epoch, leader_epoch=leading.epoch, is_named=named == leader)
+    return GroupLook(leader, leading, news)
+
+
 def leading_noted(status: ReplicaStatus, now: datetime) -> dict[str, object]:
     """Return what the group's row notes of the leader that it names. Written after the samples: who is silent by them was so
     when this one led.
@@ -58,14 +78,14 @@ def answer_noted(
     leader: ReplicaStatus | None,
     *,
     known: KnownDisk,
-    gap_is_known: bool,
     asked_at: datetime,
     now: datetime,
 ) -> dict[str, object]:
     """Return what the sample of a replica that answered changes to. `leader` is what the group's leader answered at the same time;
-    `known` is what is remembered of the replica's disk. Without `gap_is_known` the gap stays as the last leader
-    reported it: that many messages may be lost.
+    `known` is what is remembered of the replica's disk. Where no one leads the gap stays as the last leader reported it: that
+    many messages may be lost.
     """
+    gap_is_known = leader is not None or status.quorum is not None
     leads = status.role == "master"
     follower = None if leads else follower_in(leader, status.replica_id)
     disk = disk_after(known, status, leader)

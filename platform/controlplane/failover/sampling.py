@@ -21,9 +21,8 @@ from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.samples import (
     LeaderNews,
     answer_noted,
-    leader_among,
-    leader_news,
     leading_noted,
+    looked_at,
     silence_noted,
 )
 from controlplane.failover.selectors import group_view, replica_view
@@ -117,43 +116,37 @@ def _write_group(
 ) -> None:
     leadership, _ = GroupLeadership.objects.get_or_create(group=group)
     known = {replica: answer.status for replica, answer in answers.items() if answer.status is not None}
-    leader = leader_among(known)
-    if leader is not None:
-        epoch = known[leader].epoch
-        news = leader_news(leadership.epoch, leader_epoch=epoch, is_named=leadership.leader_id == leader.pk)
-        if news is LeaderNews.NEWER_EPOCH:
-            if leadership_raise(leadership, epoch, leader):
-                _log.info("leader", group=group.name, replica=leader.broker_id, epoch=epoch)
+    named = next((replica for replica in answers if replica.pk == leadership.leader_id), None)
+    look = looked_at(known, row_epoch=leadership.epoch, named=named)
+    leader, leading = look.leader, look.leading
+    if leader is not None and leading is not None:
+        if look.news is LeaderNews.NEWER_EPOCH:
+            if leadership_raise(leadership, leading.epoch, leader):
+                _log.info("leader", group=group.name, replica=leader.broker_id, epoch=leading.epoch)
                 # One that is resumed elects again: no one was cut off by that.
                 if group.cluster.is_running and group.cluster.elects_leaders and leadership.epoch:
                     election_note(group, leadership, leader, known)
-        elif news is LeaderNews.OF_THE_EPOCH:
-            GroupLeadership.objects.filter(pk=leadership.pk, epoch=epoch).update(
+        elif look.news is LeaderNews.OF_THE_EPOCH:
+            GroupLeadership.objects.filter(pk=leadership.pk, epoch=leading.epoch).update(
                 leader=leader, updated_at=timezone.now()
             )
     for replica, answer in answers.items():
         if answer.status is not None:
-            gap_is_known = leader is not None or answer.status.quorum is not None
-            _write_answer(
-                replica, answer.status, None if leader is None else known[leader], asked_at, gap_is_known=gap_is_known
-            )
+            _write_answer(replica, answer.status, leading, asked_at)
             _health_outdated(replica, asked_at)
         else:
             _write_silence(replica, answer.error, processes.get(replica))
-    if leader is not None:
-        leader_note(leader, known[leader])
-        _note_rejoined(group, known[leader].epoch, known)
+    if leader is not None and leading is not None:
+        leader_note(leader, leading)
+        _note_rejoined(group, leading.epoch, known)
 
 
-def _write_answer(
-    replica: Replica, status: ReplicaStatus, leader: ReplicaStatus | None, asked_at: datetime, *, gap_is_known: bool
-) -> None:
+def _write_answer(replica: Replica, status: ReplicaStatus, leader: ReplicaStatus | None, asked_at: datetime) -> None:
     sample = ReplicaSample.objects.filter(replica=replica).first()
     values = answer_noted(
         status,
         leader,
         known=replica_view(replica, sample).known_disk,
-        gap_is_known=gap_is_known,
         asked_at=asked_at,
         now=timezone.now(),
     )

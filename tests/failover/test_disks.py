@@ -74,6 +74,7 @@ class Group:
                     unreachable_since=before.unreachable_since,
                     last_seen_at=before.last_seen_at,
                     process_ended_at=None,
+                    ran_unseen=before.ran_unseen,
                     now=self._now,
                 )
             else:

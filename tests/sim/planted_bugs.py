@@ -233,9 +233,9 @@ def _refused_sends_are_stored() -> AbstractContextManager[Any]:
     def refuses_sends(self: Replica, now_s: float) -> str | None:
         return None
 
-    def append(self: Broker, messages: Sequence[MessageToStore], *, counted_for: str | None = None) -> Any:
+    def append(self: Broker, messages: Sequence[MessageToStore], **others: Any) -> Any:
         if self.replica.leads:
-            return append_as_leader(self, messages, counted_for=counted_for)
+            return append_as_leader(self, messages, **others)
         results = self.store.append(messages)
         self.log_grew()
         return results

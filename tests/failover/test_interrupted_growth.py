@@ -62,7 +62,7 @@ def test_a_growth_that_only_waits_makes_way_for_a_promotion(
     )
     assert step_complete(claim) is False  # the worker that had it finds it gone
     assert run(failover, driver, group).state == OperationState.COMPLETED
-    assert group.promotions == [(3, 1)]
+    assert group.promotions == [(5, 1)]
 
 
 def test_it_is_gone_on_with_afterwards(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) -> None:

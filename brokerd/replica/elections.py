@@ -154,8 +154,8 @@ class Elections:
         return self._quorum.why_not_electable()
 
     def has_recent_majority(self, now_s: float) -> bool:
-        """Whether a majority of the voters has pulled from this leader, or voted for it, a moment ago."""
-        return self._quorum.recent_majority(now_s)
+        """Whether a majority of the voters has followed this leader, or voted for it, a moment ago, for certain."""
+        return self._quorum.majority_followed(now_s)
 
     def refuses_sends(self, now_s: float) -> str | None:
         """Why no send is taken, as a remark; None when they are."""

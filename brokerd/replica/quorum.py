@@ -54,10 +54,16 @@ class Puller:
     pulled: bool = True  # in this epoch; else it only voted
     joined: bool = True  # else it does not count: what it knew of votes and records is lost
     full: bool = False  # its disk is
+    # When a pull of it was answered on a connection that it has pulled on since: it followed then, as late as its pulls arrive.
+    followed_s: float = NEVER
 
     def there(self, now_s: float, within_s: float) -> bool:
         """Whether it counts, and was heard of so lately."""
         return self.joined and now_s - self.seen_s <= within_s
+
+    def followed(self, now_s: float, within_s: float) -> bool:
+        """Whether it counts, and has followed this leader for certain so lately."""
+        return self.joined and now_s - self.followed_s <= within_s
 
 
 class Quorum:
@@ -127,6 +133,15 @@ class Quorum:
     def recent_majority(self, now_s: float) -> bool:
         """Whether a majority pulled, or voted for this leader, a moment ago."""
         return self._in_touch(now_s, self.times.recent) >= self._log.members.majority
+
+    def majority_followed(self, now_s: float) -> bool:
+        """Whether a majority followed this leader a moment ago for certain: what sent a pull that was long on its way may follow
+        another one since.
+        """
+        members = self._log.members
+        others = (self._pullers.get(voter) for voter in members.voters if voter != self._id)
+        count = sum(puller is not None and puller.followed(now_s, self.times.recent) for puller in others)
+        return count + (self._id in members.voters) >= members.majority
 
     def majority_has_room(self, now_s: float) -> bool:
         """Whether a majority can store what is sent; the leader's own disk is asked when it comes to that."""
@@ -214,7 +229,9 @@ class Quorum:
         """
         self._notice_suspension(now_s)
         if self.state is State.LEADER and answered_s >= self._awake_from_s:
-            self._pullers[replica_id] = Puller(now_s, end_offset, joined=joined, full=full)
+            before = self._pullers.get(replica_id)
+            followed_s = max(min(answered_s, now_s), NEVER if before is None else before.followed_s)
+            self._pullers[replica_id] = Puller(now_s, end_offset, joined=joined, full=full, followed_s=followed_s)
 
     def transfer(self, target: int, now_s: float) -> str | None:
         """Hand the role to `target` once it has caught up; why not, or None. Until then, or for a while, no sends are taken."""
@@ -242,7 +259,7 @@ class Quorum:
         self.state = State.LEADER
         self.leader, self.leader_address = self._id, self._address
         self._led_from_s = now_s
-        self._pullers = {key: Puller(*pull) for key, pull in pulls.items()}
+        self._pullers = {key: Puller(*pull, followed_s=pull[0]) for key, pull in pulls.items()}
 
     def why_not_give_up(self, now_s: float) -> str | None:
         """Why a majority of the voters can't be gone, by what this replica hears; None when it may be."""
@@ -288,7 +305,7 @@ class Quorum:
         ready.vote = self._vote()
         self._tally = Tally()
         self._begin_to_lead(now_s, ready)
-        self._pullers = {voter: Puller(now_s, 0, pulled=False) for voter in survivors}
+        self._pullers = {voter: Puller(now_s, 0, pulled=False, followed_s=now_s) for voter in survivors}
         return ready
 
     def resign(self, why: str, now_s: float) -> Ready:
@@ -484,7 +501,7 @@ class Quorum:
         self.leader, self.leader_address = self._id, self._address
         self._led_from_s, self._offered_s = now_s, NEVER
         # The ones that voted were there a moment ago; what each holds is known with its first pull only.
-        self._pullers = {voter: Puller(now_s, 0, pulled=False) for voter in self._tally.granted}
+        self._pullers = {voter: Puller(now_s, 0, pulled=False, followed_s=now_s) for voter in self._tally.granted}
         self._announced_s = {}
         self._target = None
         ready.lead = True

@@ -213,6 +213,21 @@ def test_a_replica_that_comes_back_learns_at_once_who_leads() -> None:
     assert group[2].replica.leader_address == "r0"
 
 
+def test_what_was_long_on_its_way_to_a_leader_is_no_sign_that_it_still_leads() -> None:
+    """Its sender had elected another one since: the leader of the past sent a consumer back to where its own log ends."""
+    group = QuorumGroup.led()
+    leader, pull, sent_s = group[0], group[1].replica.next_pull(max_bytes=1, max_wait_ms=0), group[0].now_s
+    group.lose_letters()
+    for _ in range(20):  # it is not suspended
+        group.wait(0.1)
+        leader.tick()
+    leader.replica.pulled(pull, "r1", leader.now_s, sent_s)
+    assert leader.replica.leads
+    assert not leader.elections.has_recent_majority(leader.now_s)
+    leader.replica.pulled(pull, "r1", leader.now_s, leader.now_s - 0.5)
+    assert leader.elections.has_recent_majority(leader.now_s)
+
+
 def test_what_waited_for_a_suspended_leader_is_no_sign_of_life() -> None:
     """It asked before the suspension; since then another one may lead, and this one's queues may end too early."""
     group = QuorumGroup.led()

@@ -1,0 +1,105 @@
+"""What must be left of topics that were made, deleted and made again, as the observer judges it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from brokerd.replica.epoch_map import EpochMap
+from tests.sim.history import Attempt, Copy, History, MadeTopic, Violation
+from tests.sim.made_topics import judge_made_topics
+from tests.sim.sim_requests import ChangeTopic
+
+NAME = "topic0"
+Content = dict[tuple[str, int, int], Any]
+
+
+def copy_at(begin: int, queue_offset: int = -1) -> Copy:
+    return Copy("r0", 1, begin, begin + 10, queue_offset)
+
+
+@pytest.fixture
+def history() -> History:
+    """Of a topic that has been made, once."""
+    history = History(mode="async", in_sync_replicas=1)
+    history.made_topics[NAME] = MadeTopic()
+    history.changed(ChangeTopic(NAME, True), copy_at(0))
+    return history
+
+
+def sent(history: History, begin: int, queue_offset: int) -> Attempt:
+    """A message that was acknowledged there, in the present life."""
+    body = b"body at %d" % begin
+    attempt = history.sending(0, body, topic=NAME, life=history.made_topics[NAME].lives)
+    copy = copy_at(begin, queue_offset)
+    attempt.copies.append(copy)
+    attempt.acknowledged.append(copy)
+    history.answered(attempt.number, "SEND_OK", queue_offset)
+    return attempt
+
+
+def deleted(history: History, begin: int) -> None:
+    history.changed(ChangeTopic(NAME, False), copy_at(begin))
+
+
+def made_again(history: History, begin: int) -> None:
+    history.changed(ChangeTopic(NAME, True), copy_at(begin))
+
+
+def content(*attempts: Attempt) -> Content:
+    return {
+        (NAME, 0, one.queue_offset): SimpleNamespace(body=one.body, physical_offset=one.promised.physical_offset)
+        for one in attempts
+    }
+
+
+def test_a_living_topic_has_what_was_acknowledged(history: History) -> None:
+    message = sent(history, 10, 0)
+    judge_made_topics(history, content(message))
+    with pytest.raises(Violation, match="is lost"):
+        judge_made_topics(history, {})
+
+
+def test_no_message_of_a_deleted_topic_is_back(history: History) -> None:
+    message = sent(history, 10, 0)
+    deleted(history, 20)
+    judge_made_topics(history, {})
+    made_again(history, 30)
+    other = sent(history, 40, 1)
+    judge_made_topics(history, content(other))
+    with pytest.raises(Violation, match="is back"):
+        judge_made_topics(history, content(message, other))
+
+
+def test_a_topic_that_was_made_again_goes_on_counting(history: History) -> None:
+    sent(history, 10, 0)
+    deleted(history, 20)
+    made_again(history, 30)
+    other = sent(history, 40, 0)
+    with pytest.raises(Violation, match="both acknowledged"):
+        judge_made_topics(history, content(other))
+
+
+def test_a_deletion_that_may_be_lost_excuses_messages_that_are_back(history: History) -> None:
+    message = sent(history, 10, 0)
+    deleted(history, 20)
+    history.unclean_promotion(2, EpochMap([(1, 0)]), 20)
+    judge_made_topics(history, content(message))
+    judge_made_topics(history, {})
+
+
+def test_a_change_without_an_answer_leaves_nothing_to_judge(history: History) -> None:
+    message = sent(history, 10, 0)
+    history.made_topics[NAME].exists = None
+    judge_made_topics(history, {})
+    judge_made_topics(history, content(message))
+
+
+def test_a_message_is_there_once(history: History) -> None:
+    message = sent(history, 10, 0)
+    twice = content(message)
+    twice[NAME, 0, 1] = twice[NAME, 0, 0]
+    with pytest.raises(Violation, match="2 times"):
+        judge_made_topics(history, twice)

@@ -230,7 +230,9 @@ class Quorum:
         self._notice_suspension(now_s)
         if self.state is State.LEADER and answered_s >= self._awake_from_s:
             before = self._pullers.get(replica_id)
-            followed_s = max(min(answered_s, now_s), NEVER if before is None else before.followed_s)
+            # Not of a new disk that pulled meanwhile: it knows of no other leader.
+            known_s = before.followed_s if before is not None and before.joined else NEVER
+            followed_s = max(min(answered_s, now_s), known_s)
             self._pullers[replica_id] = Puller(now_s, end_offset, joined=joined, full=full, followed_s=followed_s)
 
     def transfer(self, target: int, now_s: float) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import errno
 
 import pytest
@@ -226,6 +228,18 @@ def test_what_was_long_on_its_way_to_a_leader_is_no_sign_that_it_still_leads() -
     assert not leader.elections.has_recent_majority(leader.now_s)
     leader.replica.pulled(pull, "r1", leader.now_s, leader.now_s - 0.5)
     assert leader.elections.has_recent_majority(leader.now_s)
+
+
+def test_what_a_new_disk_has_had_answered_says_nothing_of_the_one_before() -> None:
+    group = QuorumGroup.led()
+    leader, pull, sent_s = group[0], group[1].replica.next_pull(max_bytes=1, max_wait_ms=0), group[0].now_s
+    group.lose_letters()
+    for _ in range(20):
+        group.wait(0.1)
+        leader.tick()
+    leader.replica.pulled(replace(pull, joined=False, incarnation="new"), "r1", leader.now_s, leader.now_s)
+    leader.replica.pulled(pull, "r1", leader.now_s, sent_s)
+    assert not leader.elections.has_recent_majority(leader.now_s)
 
 
 def test_what_waited_for_a_suspended_leader_is_no_sign_of_life() -> None:

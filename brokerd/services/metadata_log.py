@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
 import trio
 
 from brokerd.metadata_record import (
@@ -251,6 +252,8 @@ class MetadataLog:
             broker.kept_messages.base(),
             max_bytes=min(RECORD_MAX_BYTES, broker.config.max_message_size_bytes),
         )
+        # What this process could not remove yet is removed at the next start, which reads no deletion in front of the base.
+        records[-1] = msgspec.structs.replace(records[-1], deleted_topics=list(self._undeleted))
         now_ms = broker.clock.time_ms()
         results = [
             broker.store.append_needed(metadata_message(record, broker.store_host, now_ms)) for record in records
@@ -425,7 +428,10 @@ class MetadataLog:
         """The process may have ended before the messages of a deleted topic were gone."""
         deleted = {name for found in records for name in found.record.deleted_topics}
         self._undeleted = sorted(name for name in deleted if self._broker.topic_configs.select(name) is None)
-        self.finish_deletions()
+        try:
+            self.finish_deletions()
+        except (StoreError, OSError) as error:  # a full disk, say: it is tried again, and no reason not to start
+            logger.error("the messages of deleted topics cannot be removed, trying again: %s", error)
 
     def _find_base(self) -> int | None:
         """The queue offset of the first record of the last complete base; None when there is none."""

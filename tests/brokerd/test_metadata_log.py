@@ -523,6 +523,29 @@ def test_a_deletion_that_is_refused_does_not_come_with_the_base_in_front_of_it(
         broker.restart()
 
 
+def test_a_deletion_that_a_base_follows_before_it_is_done_is_done_at_the_next_start(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker)
+    send(broker, 10)
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def no_room(*_: object) -> None:
+        raise full
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(broker.store), "delete_topic", no_room)
+        delete(broker)
+        broker.broker.metadata_log.begin_leadership()
+        broker.crash()
+        assert "orders" in broker.store.topics()
+        assert create(broker).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    broker.crash()
+    assert "orders" not in broker.store.topics()
+    assert create(broker).code == ResponseCode.SUCCESS
+    assert broker.store_message("orders").queue_offset == broker.store.min_offset("orders", 0) > 0
+
+
 CHANGES = [
     (RequestCode.UPDATE_AND_CREATE_TOPIC, creation("new"), b""),
     (RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="orders"), b""),

@@ -18,11 +18,14 @@ from controlplane.clusters.models import (
     Operation,
     OperationState,
     OperationStep,
+    Replica,
     StepState,
 )
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.services import automatic_failover, failover_start
 from controlplane.failover.sampling import cluster_sample
+from controlplane.provisioning.drivers.base import ProcessState
+from controlplane.provisioning.processes import replica_process_name
 from controlplane.provisioning.runner import operation_step_run
 from tests.console.browser import LogIn, look_at
 from tests.console.world import World
@@ -198,6 +201,8 @@ def _restart_master_without_slave(
 ) -> None:
     """The slave is dead, since before the master was last seen leading or, `in_doubt`, since after."""
     group[1].answers = False
+    slave = Replica.objects.get(group__cluster=cluster, broker_id=1)
+    driver.states[replica_process_name(cluster, slave)] = ProcessState.FATAL
     cluster_sample(cluster, driver)
     died = timezone.now() - timedelta(seconds=10 if in_doubt else 60)
     ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id=1).update(

@@ -47,7 +47,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
             if task.seed == 9:
                 raise KeyboardInterrupt
             tasks_run.append(task)
-            yield Result(task, "a promise broken" if task.seed == 2 else None, {"SEND_OK": 1000, "faults": 3})
+            counts = {
+                "SEND_OK": 1000,
+                "faults": 3,
+                "answered changes judged": 5,
+                "answered changes that may be lost": 1,
+            }
+            yield Result(task, "a promise broken" if task.seed == 2 else None, counts)
 
     monkeypatch.setattr(campaigns, "run_tasks", run)
     return tasks_run
@@ -61,7 +67,7 @@ def test_all_seeds_are_in_one_table_after_each_violation_as_it_came(
     assert (
         "sync, async flush, seed 2: a promise broken\nagain: ./dev sim --mode sync --flush async --first-seed 2" in said
     )
-    assert "| sync | async | 3 | 3,000 | 9 | 1 |" in said
+    assert "| sync | async | 3 | 3,000 | 9 | 15 of 18 | 1 |" in said
 
 
 def test_an_interrupted_campaign_prints_the_table_of_what_was_run(

@@ -188,12 +188,16 @@ def test_no_bill_becomes_smaller_for_a_file_that_is_gone_though_the_broker_was_r
 ) -> None:
     """A restart begins a new epoch, and loses nothing."""
     (lost,) = counted.data_files()
-    log = {"epoch": 2, "messages_in": [sent(messages=6, credential="")]}
-    counted.add_to_lake(record("2026-11-21 14:30", 1, start_offset=3900, end_offset=5000, **log), now=NOW)
+    six = [sent(messages=6, credential="")]
+    counted.add_to_lake(
+        record("2026-11-21 14:30", 1, start_offset=3900, end_offset=5000, epoch=2, messages_in=six), now=NOW
+    )
     counted.run("usage_billing", now=NOW)
     before = figures(counted)
     lost.unlink()
-    counted.add_to_lake(record("2026-11-21 14:40", 2, start_offset=5000, end_offset=6000, **log), now=NOW)
+    counted.add_to_lake(
+        record("2026-11-21 14:40", 2, start_offset=5000, end_offset=6000, epoch=2, messages_in=six), now=NOW
+    )
     result = counted.run("usage_billing", now=NOW)
     assert (figures(counted), result.rows_refused) == (before, 1)
 

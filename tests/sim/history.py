@@ -158,7 +158,7 @@ class History:
         self.counts[code] += 1
 
     def changed(self, request: CommitOffset | ResetOffset | ChangeTopic, copy: Copy) -> None:
-        """A broker answers that the change is done. Its record is not after `copy`, the last one that is confirmed there: whoever
+        """A broker answers that the change is done. Its record is not after `copy`, the last one that is confirmed there: who
         has that has the change."""
         if isinstance(request, CommitOffset | ResetOffset):
             self.counts["commits" if isinstance(request, CommitOffset) else "resets of offsets"] += 1

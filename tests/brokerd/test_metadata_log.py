@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 import trio
@@ -448,20 +451,22 @@ def test_while_the_tables_cannot_be_read_retention_keeps_all_that_they_may_be_re
     assert log.needed_from == leader.broker.metadata_log.needed_from, "its leader has sent another base"
 
 
+@contextmanager
+def no_room_to_delete(broker: BrokerUnderTest) -> Iterator[None]:
+    """The disk has no room for what a deletion of a topic's messages writes."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with patch.object(type(broker.store), "delete_topic", side_effect=full):
+        yield
+
+
 def test_a_deleted_topic_is_not_made_again_at_a_follower_that_still_has_its_messages(
-    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
 ) -> None:
     leader, follower = brokers
     old = follower.store.max_offset("orders", 0)
     assert old > 0
     delete(leader)
-    full = OSError(errno.ENOSPC, "No space left on device")
-
-    def no_room(*_: object) -> None:
-        raise full
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(follower.store), "delete_topic", no_room)
+    with no_room_to_delete(follower):
         with pytest.raises(OSError, match="No space left"):
             replicate(leader, follower)
         create(leader)
@@ -474,17 +479,11 @@ def test_a_deleted_topic_is_not_made_again_at_a_follower_that_still_has_its_mess
 
 
 def test_a_deleted_topic_is_not_made_again_while_the_leader_still_has_its_messages(
-    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerUnderTest,
 ) -> None:
     create(broker)
     send(broker, 10)
-    full = OSError(errno.ENOSPC, "No space left on device")
-
-    def no_room(*_: object) -> None:
-        raise full
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(broker.store), "delete_topic", no_room)
+    with no_room_to_delete(broker):
         assert "cannot be made again" in (delete(broker).remark or "")
         again = create(broker)
         assert again.code != ResponseCode.SUCCESS
@@ -524,17 +523,11 @@ def test_a_deletion_that_is_refused_does_not_come_with_the_base_in_front_of_it(
 
 
 def test_a_deletion_that_a_base_follows_before_it_is_done_is_done_at_the_next_start(
-    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerUnderTest,
 ) -> None:
     create(broker)
     send(broker, 10)
-    full = OSError(errno.ENOSPC, "No space left on device")
-
-    def no_room(*_: object) -> None:
-        raise full
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(broker.store), "delete_topic", no_room)
+    with no_room_to_delete(broker):
         delete(broker)
         broker.broker.metadata_log.begin_leadership()
         broker.crash()

@@ -93,7 +93,11 @@ class Faults:
             return plans | {2: self._late_fence}
         if self._world.mode != "sync":
             return plans
-        return plans | {1: self._leader_alone, 9: self._leader_alone_while_others_are_suspended}
+        return plans | {
+            1: self._leader_alone,
+            8: self._worst_candidate_beside_a_new_disk,
+            9: self._leader_alone_while_others_are_suspended,
+        }
 
     def _of_disks(self) -> list[tuple[Callable[[], None], float]]:
         """Of any kind of group."""
@@ -560,17 +564,30 @@ class Faults:
 
     def _worst_candidate(self) -> None:
         """A replica that has fallen out of sync is to be promoted, when others that hold more are away, or have new disks."""
-        world, loop, control = self._world, self._loop, self._world.control_plane
         laggard = self._machine()
+        followers = [one for one in self._followers() if one is not laggard]
+        self._promote_worst(laggard, self._loop.random.choice((None, *followers)))
+
+    def _worst_candidate_beside_a_new_disk(self) -> None:
+        """A replica that has fallen out of sync is to be promoted, when the leader is gone and another one has a new disk."""
+        followers = self._followers()
+        if len(followers) > 1:
+            self._promote_worst(*self._loop.random.sample(followers, 2))
+
+    def _followers(self) -> list[Machine]:
+        return [one for one in self._world.machines if not (one.process and one.process.replica.leads)]
+
+    def _promote_worst(self, laggard: Machine, loses_disk: Machine | None) -> None:
+        world, loop, control = self._world, self._loop, self._world.control_plane
         others = [machine for machine in world.machines if machine is not laggard]
         leaders = [machine for machine in others if machine.process and machine.process.replica.leads]
-        followers = [machine for machine in others if machine not in leaders]
         if not leaders or loop.now_s < self._composed_until_s:
             return
         lag_s = world.max_time_not_level_s + loop.random.uniform(0.5, 2.0)
         self._composed_until_s = loop.now_s + lag_s + _PROMOTION_S
         self._block_for(lag_s + _PROMOTION_S, [(one.name, laggard.name) for one in others])
-        loses_disk = loop.random.choice((None, *followers)) if not control.replaced and not self._rots() else None
+        if control.replaced or self._rots():
+            loses_disk = None
         if loses_disk is not None:
             control.replaces(loses_disk.name)
 
@@ -581,14 +598,17 @@ class Faults:
                 control.replaced.pop(loses_disk.name, None)
             if self.stopped:
                 return
+            asked_in_s = 0.05
             if loses_disk is not None and not keeps:
                 loses_disk.replace_disk()
                 loses_disk.start()
                 leaders[0].kill()
-                self._later(2.0, leaders[0].start)
+                # By then the control plane may have seen the new disk, and the leader is still away.
+                asked_in_s = loop.random.uniform(0.05, _PROMOTION_S)
+                loop.after(asked_in_s + _PROMOTION_S, leaders[0].start)
             else:
                 self._block_for(_PROMOTION_S, [(one.name, control.name) for one in others])
-            loop.after(0.05, lambda: control.start(control.failover(laggard.name)))
+            loop.after(asked_in_s, lambda: control.start(control.failover(laggard.name)))
 
         loop.after(lag_s - 0.1, away)
 

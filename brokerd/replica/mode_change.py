@@ -12,6 +12,7 @@ Source: replication.md, "Mode change".
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from brokerd.replica.replica_settings import ReplicaSettings
 from brokerd.replica.voters import Members
 from brokerd.store import MessageStore, RecordDamagedError, StoreError
 from mqwire.mode import Mode
+
+logger = logging.getLogger(__name__)
 
 _LEAST_VOTERS: Final = 3
 _STEPS: Final = {
@@ -92,6 +95,7 @@ class ModeChange:
         self._store = store
         self._pending: list[PendingMode] = []
         self._electors: frozenset[int] = frozenset()  # the others that act by dledger, as a restarted leader heard
+        self._in_force_until: int | None = None  # where the record of the policy in force ends; None: the log has none
 
     @property
     def pending(self) -> PendingMode | None:
@@ -105,8 +109,10 @@ class ModeChange:
         the log lacks the record of the policy in force, by damage or retention, nothing is known to follow that.
         """
         every = [_pending(*found) for found in pending_modes(self._store)]
-        confirmed = [one.policy for one in every if one.end_offset <= self._replica.confirm_offset]
+        found = [one for one in every if one.end_offset <= self._replica.confirm_offset]
+        confirmed = [one.policy for one in found]
         in_force = self._replica.saved.policy
+        self._in_force_until = max((one.end_offset for one in found if one.policy == in_force), default=None)
         adopted = len(confirmed)
         if self._store.damaged_from is None and self._replica.saved.joined:
             if in_force is None:
@@ -139,6 +145,8 @@ class ModeChange:
     def truncate(self, end_offset: int) -> None:
         """The log was truncated."""
         self._pending = [one for one in self._pending if one.end_offset <= end_offset]
+        if self._in_force_until is not None and self._in_force_until > end_offset:
+            self._in_force_until = None
 
     def request(self, policy: Policy, now_s: float, now_ms: int) -> None:
         """As the leader, write the change; raises RoleRefused. In force once confirmed, see `adopt`."""
@@ -151,6 +159,21 @@ class ModeChange:
             raise RoleRefused(f"the change cannot be written: {error}") from error
         self._pending.append(PendingMode(begin_offset, end_offset, policy, members))
         self.hold_back(now_s)
+
+    def write_again(self, members: Members, now_ms: int) -> None:
+        """As the leader of a new epoch, write the record of the policy in force where the log has lost it.
+
+        With ASYNC_FLUSH a power cut of every replica takes a record that was confirmed and adopted. Those that had not adopted it
+        would never hear of it, and a change of the mode waits for all of them.
+        """
+        replica = self._replica
+        policy = replica.saved.policy
+        if policy is None or self._pending or self._in_force_until is not None or self._store.damaged_from is not None:
+            return
+        try:
+            self._in_force_until = replica.append_record(MODE, replica.epoch, members, now_ms, policy)
+        except StoreError as error:
+            logger.warning("the mode %s is not written to the log again until the next epoch: %s", policy.mode, error)
 
     def hold_back(self, now_s: float) -> None:
         """A leader confirms nothing after a change before it acts by it; one into DLedger only when its majority holds it."""
@@ -170,11 +193,18 @@ class ModeChange:
         """Take what is confirmed by now; returns whether the mode is another one. Call it whenever confirmOffset may have moved."""
         changed = False
         while self._may_adopt():
-            self._replica.adopt_mode(self._pending[0], now_s)
+            change = self._pending[0]
+            if not self._acts_by(change.policy):  # else it was written again
+                self._replica.adopt_mode(change, now_s)
+                changed = True
             del self._pending[0]
+            self._in_force_until = change.end_offset or None
             self.hold_back(now_s)
-            changed = True
         return changed
+
+    def _acts_by(self, policy: Policy) -> bool:
+        settings = self._replica.settings
+        return self._replica.saved.policy == policy and settings == settings.with_policy(policy)
 
     def _may_adopt(self) -> bool:
         pending, replica = self.pending, self._replica

@@ -468,6 +468,7 @@ class Replica:
         confirmed = min(self._leader_confirm_offset, start_offset)
         self._in_sync = self._settings.in_sync_set(confirmed, self.members, record_end)
         self._in_sync.await_in_sync(in_sync, now_s)
+        self.modes.write_again(members or self.members, now_ms)
         self.modes.hold_back(now_s)
         self._in_sync.own_held(self.held_offset, now_s)
 

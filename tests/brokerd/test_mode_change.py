@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brokerd.replica.epoch_record import Policy
+from brokerd.replica.epoch_record import Policy, pending_modes
 from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
 from mqwire.codes import HighwaterRequestCode, ResponseCode
@@ -23,9 +23,9 @@ SINGLE = Policy(mode=Mode.SINGLE)
 ELECTING = Policy(mode=Mode.DLEDGER)
 
 
-def assigned(count: int = 3) -> QuorumGroup:
+def assigned(count: int = 3, *, durable_counts: bool = True) -> QuorumGroup:
     """Replica 0 leads asynchronously, assigned, in epoch 1; the others follow and are level."""
-    group = QuorumGroup.of(count)
+    group = QuorumGroup.of(count, durable_counts=durable_counts)
     for node in group.nodes.values():
         node.settings = replace(node.settings, mode=Mode.ASYNC, total_replicas=count)
         node.replace_disk()
@@ -479,6 +479,41 @@ def test_who_has_a_slave_again_asks_it_before_it_leads() -> None:
     group[0].restart()
     assert group.leaders == []
     assert group[0].replica.must_reclaim
+
+
+def mode_records(node: Node) -> list[Mode | None]:
+    return [record.mode for _, _, record in pending_modes(node.store)]
+
+
+def test_the_others_learn_of_a_change_that_its_leader_acted_by_and_power_cuts_took_from_every_log() -> None:
+    """The leader went on by the new mode, they by the old one, and the change waited for them for ever."""
+    group = assigned(durable_counts=False)
+    for node in group.nodes.values():
+        node.flush()
+    group[0].replica.modes.request(SYNC, group[0].now_s, FIRST_MS)
+    for _ in range(2):
+        for number in (1, 2):
+            group[number].pull(flush=False)
+    group[0].held_changed()
+    assert group[0].replica.modes.adopt(group[0].now_s)
+    for node in group.nodes.values():
+        node.lose_power()
+    assert (modes(group), mode_records(group[0])) == (["sync", "async", "async"], [])
+    group[0].replica.promote(1, 2, group[0].now_s, FIRST_MS)
+    for number in (1, 2):
+        group[number].replica.saw_epoch(2, "r0")
+    settle(group)
+    assert modes(group) == ["sync"] * 3
+
+
+def test_a_leader_whose_log_has_the_change_does_not_write_it_again() -> None:
+    group = assigned()
+    change(group[0], SYNC)
+    settle(group)
+    group[0].restart()
+    group[0].replica.promote(1, 2, group[0].now_s, FIRST_MS)
+    settle(group)
+    assert mode_records(group[0]) == [Mode.SYNC]
 
 
 def test_a_new_disk_learns_the_mode_whose_record_retention_has_deleted() -> None:

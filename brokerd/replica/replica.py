@@ -631,15 +631,19 @@ class Replica:
         if known != self._state.replicas:
             self._save(replicas=known)
 
-    def received(self, data: bytes, at_offset: int, epoch: int, leader_confirm_offset: int) -> None:
-        """The leader of `epoch` answered with records; raises ValueError when they do not fit, RoleRefused when it is old."""
+    def received(
+        self, data: bytes, at_offset: int, epoch: int, leader_confirm_offset: int, *, checked: bool = False
+    ) -> None:
+        """The leader of `epoch` answered with records, which it has looked at where they are `checked`; raises ValueError
+        when they do not fit, RoleRefused when it is old.
+        """
         if self.leads or epoch != self.epoch:
             raise RoleRefused(f"records of epoch {epoch} come too late: this replica is in epoch {self.epoch}")
         if data:
             # A log that started over after retention knows already in which epoch it begins.
             begun = [entry for entry in epochs_in(data) if entry[0] != self._epochs.last_epoch]
             epochs = EpochMap([*self._epochs.entries, *begun])  # raises before anything is stored
-            self._store.append_raw(data, at_offset)
+            self._store.append_raw(data, at_offset, checked=checked)
             self.modes.received(data)
             named = members_in(data)
             for offset, members in named:

@@ -327,7 +327,7 @@ class FollowerService:
             replica.learn_replicas(parse_replicas(header.replicas))
         replica.saw_epoch(header.epoch, header.leader_address)
         for piece in broker.metadata_log.receive(data):
-            replica.received(piece, at_offset, header.epoch, header.confirm_offset)
+            replica.received(piece, at_offset, header.epoch, header.confirm_offset, checked=header.checked)
             at_offset = broker.store.end_offset
         broker.replicated(has_data=bool(data))
         if replica.settings.durable_counts and (data or not self._flushed.is_set()):

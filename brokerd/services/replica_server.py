@@ -213,6 +213,7 @@ class ReplicaServer:
         lease_s = 0.0 if in_sync is None else in_sync.lease_s(replica_id)
         header = ReplicaPullResponseHeader(
             answer="bytes",
+            checked=asked_again,
             epoch=replica.epoch,
             end_offset=broker.store.end_offset,
             confirm_offset=replica.confirm_offset,

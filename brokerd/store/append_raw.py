@@ -10,7 +10,7 @@ from brokerd.store.commit_log import CommitLog, Segment
 from brokerd.store.config import StoreConfig
 from brokerd.store.consume_queue import ConsumeQueue
 from brokerd.store.consume_queue_store import ConsumeQueueStore
-from brokerd.store.errors import LogDamagedError
+from brokerd.store.errors import LogDamagedError, RecordWithoutCrcError
 from brokerd.store.record import (
     BLANK_HEAD_BYTES,
     NOT_CONSUMABLE,
@@ -34,8 +34,8 @@ class RawAppender:
         self._status = status
         self._tags_code = DispatchTagsCode(config.delay_levels_ms)
 
-    def append(self, data: bytes, at_offset: int) -> int:
-        """See MessageStore.append_raw."""
+    def append(self, data: bytes, at_offset: int, record_crc_from: int) -> int:
+        """See MessageStore.append_raw; raises RecordWithoutCrcError for a record at or after `record_crc_from`."""
         if self._status.refusal is not None:
             self._status.check()
         if self._consume_queues.unwritten_entries > self._config.unwritten_entries_max:
@@ -49,7 +49,7 @@ class RawAppender:
         offset = segment_offset = at_offset
         while position < len(data):
             file_end = log.base_of(offset) + log.file_bytes
-            record = parse_record(data, position, offset, file_end - offset, False)
+            record = parse_record(data, position, offset, file_end - offset, offset >= record_crc_from)
             if isinstance(record, DispatchRequest):
                 records.append(record)
                 position += record.size_bytes
@@ -59,6 +59,8 @@ class RawAppender:
                 segments.append((segment_offset, (data[start:position],), position - start))
                 start = position
                 offset = segment_offset = file_end
+            elif parse_record(data, position, offset, file_end - offset, False) is not None:
+                raise RecordWithoutCrcError(f"what is to be appended at {offset} has no CRC of itself")
             else:
                 raise ValueError(f"what is to be appended at {offset} is no record")
         if position > start:
@@ -97,7 +99,7 @@ class RawAppender:
             entries.append((queue, record, code))
         return entries
 
-    def read(self, offset: int, max_bytes: int, bound: int, *, check: bool) -> bytes:
+    def read(self, offset: int, max_bytes: int, bound: int, record_crc_from: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""
         log = self._log
         if not check and bound - offset <= max_bytes and log.base_of(offset) == log.base_of(bound - 1):
@@ -124,7 +126,8 @@ class RawAppender:
             window = log.read(offset, max(size, min(max_bytes - total, file_end - offset, bound - offset)))
             position = 0
             while position < len(window):
-                record = parse_record(window, position, offset + position, file_end - offset - position, False)
+                at = offset + position
+                record = parse_record(window, position, at, file_end - at, at >= record_crc_from)
                 if not isinstance(record, DispatchRequest):
                     break
                 if has_record and total + record.size_bytes > max_bytes:

@@ -57,6 +57,12 @@ class AppendFailedError(StoreReadOnlyError):
     """A write failed half-way and could not be undone. What it stored is unproven; latched until recovery."""
 
 
+class RecordWithoutCrcError(ValueError):
+    """A record that is to be appended lacks the CRC of itself that those around it have: another program wrote it, or what says
+    where its CRC stands is spoiled.
+    """
+
+
 class LogDamagedError(StoreError):
     """The log holds no whole record at `physical_offset`, where one was: another replica may have it."""
 

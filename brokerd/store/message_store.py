@@ -24,6 +24,7 @@ from brokerd.store.errors import (
     FlushFailedError,
     LogDamagedError,
     RecordDamagedError,
+    RecordWithoutCrcError,
     StoreClosedError,
     StoreDamagedError,
     StoreError,
@@ -353,19 +354,38 @@ class MessageStore:
             self._status.check()
             raise DiskFullError(self._disk_full_text())
 
-    def append_raw(self, data: bytes, at_offset: int) -> int:
+    def append_raw(self, data: bytes, at_offset: int, *, checked: bool = False) -> int:
         """Append whole records as a leader's read_raw() gave them; returns the new end offset.
 
-        Raises ValueError unless `at_offset` is the end and every record is whole and says so itself.
+        Raises ValueError unless `at_offset` is the end and every record is whole and says so itself. By a CRC of itself, unless
+        the leader has `checked` them: it knows from where on those of its log have one.
         """
         try:
-            end_offset = self._raw_appender.append(data, at_offset)
+            try:
+                end_offset = self._raw_appender.append(data, at_offset, self._reader.record_crc_from)
+            except RecordWithoutCrcError:
+                if not checked:
+                    raise
+                self._expect_records_without_crc()
+                end_offset = self._raw_appender.append(data, at_offset, NO_RECORD_CRC)
         except DiskFullError:
             self._did_not_fit = True
             raise
         if data:
             self._did_not_fit = False
         return end_offset
+
+    def _expect_records_without_crc(self) -> None:
+        """From now on, durably, until the next start: it would take them for damaged ones."""
+        checkpoint = self._checkpoint
+        with self._sync_lock:
+            crc_from, checkpoint.record_crc_from = checkpoint.record_crc_from, NO_RECORD_CRC
+            try:
+                checkpoint.save(self._disk, self._config.path("checkpoint"))
+            except OSError as error:
+                checkpoint.record_crc_from = crc_from
+                raise StoreError(f"the checkpoint can't be written: {error.strerror}") from error
+        self._reader.record_crc_from = NO_RECORD_CRC
 
     def append_needed(self, message: MessageToStore) -> AppendResult:
         """As append(), but also where diskSpaceWarningLevelRatio is passed: for small records without which no one leads."""
@@ -568,7 +588,8 @@ class MessageStore:
         """
         check = check or offset < self._reader.trusted_from_now
         try:
-            return self._raw_appender.read(offset, max_bytes, self._log.end_offset, check=check)
+            crc_from = self._reader.record_crc_from
+            return self._raw_appender.read(offset, max_bytes, self._log.end_offset, crc_from, check=check)
         except LogDamagedError as error:
             self._note_damage(error.physical_offset)
             raise

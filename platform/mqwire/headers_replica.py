@@ -57,6 +57,7 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     in_sync_replicas: Int64 = 1  # of that mode
     min_in_sync_replicas: Int64 = 1
     replicas: str = ""  # the group as the leader knows it, itself included: "0=10.0.0.1:10911;1=10.0.0.2:10911"
+    checked: bool = False  # the leader has looked at each of the records
 
 
 class ReplicaPromoteRequestHeader(CustomHeader, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from brokerd.store.errors import LogDamagedError, RecordWithoutCrcError
+from brokerd.store.record import CRC32_PROPERTY_BYTES
 from mqwire.codes import MessageSysFlag
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, ROOT, fill, message, open_store, read_all
@@ -72,3 +74,37 @@ def test_a_record_that_is_not_whole_is_refused_with_all_that_came_with_it(positi
     with pytest.raises(ValueError, match="no record"):
         follower.append_raw(leader.read_raw(0, 100_000)[:-1], 0)
     assert follower.end_offset == 0
+
+
+def test_a_follower_takes_no_record_in_which_the_name_of_its_own_crc_is_spoiled() -> None:
+    """It looked like one that has none, and the spoiled byte was the same on both disks then."""
+    leader, follower = open_store(MemoryDisk()), open_store(MemoryDisk())
+    fill(leader, 1)
+    data = bytearray(leader.read_raw(0, 100_000))
+    data[len(data) - CRC32_PROPERTY_BYTES] ^= 1
+    with pytest.raises(RecordWithoutCrcError):
+        follower.append_raw(bytes(data), 0)
+    assert follower.end_offset == 0
+
+
+def test_a_leader_that_looks_at_its_records_gives_none_in_which_the_name_of_its_own_crc_is_spoiled() -> None:
+    disk = MemoryDisk()
+    leader = open_store(disk)
+    fill(leader, 1)
+    leader.flush()
+    path = f"{COMMIT_LOG}/{0:020d}"
+    for content in (disk.names[path].data, disk.names[path].synced):
+        content[leader.end_offset - CRC32_PROPERTY_BYTES] ^= 1
+    with pytest.raises(LogDamagedError):
+        leader.read_raw(0, 100_000, check=True)
+
+
+def test_a_follower_takes_records_without_a_crc_of_themselves_from_a_leader_that_has_looked_at_them() -> None:
+    """Another program wrote them, before its log became the leader's."""
+    disk = MemoryDisk()
+    leader, follower = open_store(MemoryDisk(), append_record_crc=False), open_store(disk)
+    fill(leader, 3)
+    data = leader.read_raw(0, 100_000, check=True)
+    assert follower.append_raw(data, 0, checked=True) == leader.end_offset
+    follower.flush()
+    assert read_all(open_store(disk.after_kill())) == read_all(leader)

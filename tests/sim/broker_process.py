@@ -15,6 +15,7 @@ from brokerd.store import AppendResult, BatchResult, BatchToStore, MessageStore,
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import QueryConsumerOffsetResponseHeader
+from mqwire.headers_pull import PullMessageResponseHeader
 from mqwire.headers_send import SendMessageResponseHeader
 from mqwire.message import decode_records
 from mqwire.mode import Mode
@@ -259,6 +260,9 @@ class BrokerProcess:
                 self.history.refused(request)
         elif isinstance(request, Read) and reply.code == ResponseCode.SUCCESS:
             self._shown(bytes(reply.body))
+        elif isinstance(request, Read) and request.commits and reply.code == ResponseCode.PULL_OFFSET_MOVED:
+            moved_to = reply.header(PullMessageResponseHeader).next_begin_offset
+            self.history.sent_back(request.queue, request.offset, moved_to)
 
     def _last_confirmed(self) -> Copy:
         end = self.replica.confirm_offset

@@ -183,7 +183,7 @@ class ChangingFaults(QuorumFaults):
                 self._world.network.blocked.update(pairs)
 
         self._loop.after(self._loop.random.random() * within_s, cut_off)
-        self._loop.after(within_s + lasts_s, lambda: self._world.network.blocked.difference_update(pairs))
+        self._connect_after(within_s + lasts_s, pairs)
 
     def _change_mode(self) -> None:
         self._world.mode_operator.change_mode()

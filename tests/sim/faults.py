@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mqwire.message import decode_records
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from tests.sim.history import Copy, Violation
+from tests.sim.machine import SUPERVISOR_S
 from tests.sim.sim_requests import ChangeTopic, CommitOffset, Demote, Read, ResetOffset
 from tests.sim.wire import TOPICS, queue_of
 
@@ -24,7 +25,6 @@ RING_REPLICAS = 3  # at least
 _EPOCHS, _TABLES = -1, -2  # as queues that no client reads
 _OWN_TOPICS = {RMQ_SYS_EPOCH: _EPOCHS, RMQ_SYS_METADATA: _TABLES}
 _LAST_RECORD_S, _LAST_RECORD_LOOK_S = 2.0, 0.01
-_SUPERVISOR_S = 0.5  # until it starts a process again that has ended
 _PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
 
 
@@ -251,14 +251,14 @@ class Faults:
                 return
             if self._loop.now_s < until_s and machine.disk.reads_fail:
                 machine.start()
-                self._loop.after(_SUPERVISOR_S, look)
+                self._loop.after(SUPERVISOR_S, look)
                 return
             machine.disk.stop_failing_reads()
             if machine.process is not None and machine.wants_restart(machine.process):
                 machine.kill()
             machine.start()
 
-        self._loop.after(_SUPERVISOR_S, look)
+        self._loop.after(SUPERVISOR_S, look)
 
     def _restart_with_well_disk(self, machine: Machine) -> None:
         machine.disk.heal()
@@ -666,8 +666,9 @@ class Faults:
 
     def _suspend_for(self, seconds: float, machines: list[Machine]) -> None:
         def resume() -> None:
-            for machine in machines:
-                machine.resume()
+            if not self.stopped:
+                for machine in machines:
+                    machine.resume()
 
         for machine in machines:
             machine.pause()
@@ -678,7 +679,16 @@ class Faults:
         blocked = {*pairs, *((other, one) for one, other in pairs)}
         self._loop.note(f"cut off for {seconds:.1f} s: {sorted(blocked)}")
         self._world.network.blocked.update(blocked)
-        self._loop.after(seconds, lambda: self._world.network.blocked.difference_update(blocked))
+        self._connect_after(seconds, blocked)
+
+    def _connect_after(self, seconds: float, pairs: Iterable[tuple[str, str]]) -> None:
+        """Once faults have stopped the network is whole, and who is cut off then is to stay so."""
+
+        def connect() -> None:
+            if not self.stopped:
+                self._world.network.blocked.difference_update(pairs)
+
+        self._loop.after(seconds, connect)
 
     def _mistake(self) -> None:
         control = self._world.control_plane

@@ -292,7 +292,7 @@ class History:
             )
 
     def sent_back(self, queue: int, asked: int, moved_to: int) -> None:
-        """A consumer that asked for the messages from one offset on was sent to another."""
+        """A consumer that asked for the messages from one offset on is sent to another by the answer that leaves just now."""
         may_be_sent = self.has_losses or self.offsets.was_reset_to(queue, moved_to)
         if moved_to < asked and (not may_be_sent or moved_to < (self.offsets.least(queue) or 0)):
             raise Violation(f"a consumer of queue {queue} was sent back from {asked} to {moved_to}")

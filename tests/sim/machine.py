@@ -22,6 +22,8 @@ from tests.sim.sim_environment import FILE_BYTES, FIRST_MS, HAND_OVER_S, PORT, R
 from tests.sim.sim_name_server import NameServer
 from tests.sim.trio_process import Killed
 
+SUPERVISOR_S = 0.5  # until it starts a process again that has ended
+
 
 def address_of(replica_id: int) -> str:
     """Where a replica serves."""
@@ -83,6 +85,9 @@ class Machine:
         # (epoch, offset) -> the record that a leader appended there; one for the whole group.
         self.contents: dict[tuple[int, int], bytes] = history.contents
         self._process: BrokerProcess | None = None
+        self._doomed: BrokerProcess | None = (
+            None  # began with calls of its disk that failed: its supervisor replaces it
+        )
         self.began_at_s: float | None = None  # the last process
         self.ended_at_s: float | None = None
         self._power_cut_when_it_dies = False
@@ -299,6 +304,7 @@ class Machine:
         self.finish_stop()
         if self.process is not None and self.wants_restart(self.process):
             self.kill()
+        self._doomed = self._process if self.process is None else None
 
     def wants_restart(self, process: BrokerProcess) -> bool:
         """Whether it says so of itself."""
@@ -333,6 +339,8 @@ class Machine:
             self.power_cut()
         else:
             self.kill()
+        if process is self._doomed:
+            self.loop.after(SUPERVISOR_S, self.start)
 
     def _end(self, process: BrokerProcess, *, power_cut: bool = False) -> None:
         if process.is_open:

@@ -250,7 +250,7 @@ class QuorumWorld:
         return process.replica.epoch if process is not None and process.replica.leads else None
 
     def _break_a_minority(self) -> list[QuorumMachine]:
-        """Each in its own way, so that every set of voters that may count has a healthy majority left."""
+        """Each in its own way, so that every set of voters that may count, or come of a request, has a healthy majority left."""
         random = self.loop.random
         machines = list(self.machines)
         random.shuffle(machines)
@@ -265,7 +265,8 @@ class QuorumWorld:
     def _leave_a_majority(self, broken: list[QuorumMachine]) -> bool:
         ids = {machine.settings.replica_id for machine in broken}
         ids |= self._without_full_vote()
-        return all(len(set(voters) - ids) >= len(voters) // 2 + 1 for voters in self._voter_sets())
+        sets = self.operator.voters_on_their_way(self._voter_sets())
+        return all(len(set(voters) - ids) >= len(voters) // 2 + 1 for voters in sets)
 
     def _break(self, machine: QuorumMachine, how: str) -> None:
         self.loop.note(f"{machine.name} stays {how}")

@@ -189,14 +189,10 @@ class Consumer(_LeaderSeeker):
         self.network.call(self, self.believed, QueryOffset(queue), answered, timeout_s=0.5)
 
     def _read(self, queue: int, target: str) -> None:
-        asked = self._offsets[queue]
-
         def answered(answer: ReadAnswer | None) -> None:
             if answer is None:
                 self.look_for_the_leader()
                 return
-            if answer.moves:
-                self.history.sent_back(queue, asked, answer.next_offset)
             self.history.consumed.update(answer.bodies)
             if answer.messages or answer.moves:
                 self._offsets[queue] = answer.next_offset
@@ -205,7 +201,7 @@ class Consumer(_LeaderSeeker):
             else:
                 self.run()
 
-        self.network.call(self, target, Read(queue, asked, commits=True), answered, timeout_s=0.5)
+        self.network.call(self, target, Read(queue, self._offsets[queue], commits=True), answered, timeout_s=0.5)
 
     def _commit(self, queue: int, offset: int) -> None:
         offsets = self.history.offsets

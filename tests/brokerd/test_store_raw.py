@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokerd.store.errors import LogDamagedError, RecordWithoutCrcError
-from brokerd.store.record import CRC32_PROPERTY_BYTES
 from mqwire.codes import MessageSysFlag
+from mqwire.message import CRC32_PROPERTY_BYTES
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, ROOT, fill, message, open_store, read_all
 

@@ -13,6 +13,7 @@ from brokerd.store.consume_queue_store import ConsumeQueueStore
 from brokerd.store.errors import LogDamagedError, RecordWithoutCrcError
 from brokerd.store.record import (
     BLANK_HEAD_BYTES,
+    ENTRY,
     NOT_CONSUMABLE,
     DispatchRequest,
     DispatchTagsCode,
@@ -89,7 +90,7 @@ class RawAppender:
                 queue = self._consume_queues.create(topic, record.queue_id)
             expected = next_offsets.get(queue, queue.next_offset)
             # Where a queue begins its leader decides: it may have forgotten, with the log's first files, that there was one.
-            begins = queue.is_empty and queue not in next_offsets
+            begins = queue not in next_offsets and (queue.is_empty or self._goes_back(queue, record.queue_offset))
             if record.queue_offset < 0 or (record.queue_offset != expected and not begins):
                 raise ValueError(
                     f"{topic}, queue {record.queue_id}: offset {record.queue_offset} can't follow {expected - 1}"
@@ -98,6 +99,13 @@ class RawAppender:
             code = self._tags_code.of(record.topic, record.properties, record.store_timestamp_ms)
             entries.append((queue, record, code))
         return entries
+
+    def _goes_back(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether the log of a replica that started over has the first message of a queue of which it knew a later number only:
+        the topic was deleted after that message, and its leader said where the next one of the name goes on.
+        """
+        last = self._consume_queues.read(queue, queue.next_offset - 1, 1)
+        return queue_offset < queue.next_offset and ENTRY.unpack(last)[0] < self._log.min_offset
 
     def read(self, offset: int, max_bytes: int, bound: int, record_crc_from: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""

@@ -6,10 +6,11 @@ import datetime
 
 import pytest
 
-from brokerd.store import MessageStore, topic_tombstones
+from brokerd.store import MessageIllegalError, MessageStore, topic_tombstones
 from tests.brokerd.quorum_group import QuorumGroup
 from tests.sim.memory_disk import Died, MemoryDisk
 from tests.sim.store_harness import (
+    FILE_BYTES,
     ROOT,
     ManualClock,
     bodies,
@@ -149,6 +150,33 @@ def test_a_follower_takes_the_number_with_which_its_leader_begins_a_new_topic() 
         follower.append_raw(leader.read_raw(follower.end_offset, 1 << 20), follower.end_offset)
     assert offsets(follower) == offsets(leader)
     assert bodies(follower)[-1] == b"of the new topic"
+
+
+def test_a_follower_that_starts_over_takes_the_messages_of_a_topic_that_was_deleted_after_them() -> None:
+    """Its leader had said where the queue goes on after the deletion; the first message was one too low, and refused for ever."""
+    clock = ManualClock(FOUR_IN_THE_MORNING - 100 * HOUR_MS)
+    leader, disk = open_store(MemoryDisk(), clock), MemoryDisk()
+    leader.append([message(bytes(1000), topic="others") for _ in range(8)])
+    leader.flush_consume_queues()
+    clock.time_ms = FOUR_IN_THE_MORNING
+    leader.append([message(bytes(1000), topic="others") for _ in range(8)])
+    send(leader, b"of the old topic")
+    deleted_at = leader.end_offset
+    leader.delete_topic("orders")
+    with pytest.raises(MessageIllegalError):
+        leader.append([message(bytes(FILE_BYTES))])  # from now on there is a queue of the new topic
+    leader.flush_consume_queues()
+    assert leader.delete_expired(clock.time_ms).deleted_commit_log_files
+    assert ("orders", 0, 1) in leader.queues_without_messages()
+    follower = open_store(disk)
+    follower.start_over(leader.min_physical_offset, leader.queues_without_messages())
+    follower.close()
+    follower = open_store(disk)  # what it knows of the queue is on its disk
+    while follower.end_offset < deleted_at:
+        follower.append_raw(leader.read_raw(follower.end_offset, 1), follower.end_offset)
+    assert bodies(follower)[-1] == b"of the old topic"
+    follower.delete_topic("orders")
+    assert [store.append([message(b"next")])[0].queue_offset for store in (leader, follower)] == [1, 1]
 
 
 def test_tombstones_of_an_older_version_are_read() -> None:

@@ -332,10 +332,11 @@ class ControlPlane:
                 del self.replaced[replica]
 
     def _to_promote_unclean(self, view: GroupView) -> str:
-        """Any that answers, or, by a careful operator, the one with the most."""
+        """Any that answers, or, by a careful operator, the one with the most of those whose disks are not new."""
         ranked = candidates_ranked(view)
         if self._careful and ranked:
-            return self._replicas[ranked[0].replica_id]
+            best = next((one for one in ranked if not one.disk_is_new), ranked[0])
+            return self._replicas[best.replica_id]
         return self._loop.random.choice(sorted(self.statuses))
 
     # --- promotions

@@ -48,7 +48,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "one less than a majority is enough": 3,
     "a follower truncates below the commit": range(5, 15),
     "no pre-vote": range(3, 43),
-    "a replica that lost its memory votes as before": range(31, 71),
+    "a replica that lost its memory votes as before": range(41, 71),
     "the old mode confirms what follows the change": range(13, 33),
     "a new disk is adopted in one step": range(15, 16),
 }

@@ -48,7 +48,8 @@ def look_at(page: Page, name: str, reach: Callable[[Page], None] | None = None) 
             f"{name} is to be the picture of {view}, not of {page.url}"
         )
     page.set_viewport_size(DESKTOP)
-    page.emulate_media(color_scheme="light")
+    # Half of all that a look costs would be frames of transitions from one theme to the other.
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
     screenshot(page, f"{name}-english-light")
     assert_accessible(page, name)
     assert not (cut := _cut_panels(page)), f"{name}: something is wider than its panel: {cut}"
@@ -67,6 +68,7 @@ def look_at(page: Page, name: str, reach: Callable[[Page], None] | None = None) 
     # Neither rule looks at colours.
     assert_accessible(page, f"{name} (phone)", rules=["scrollable-region-focusable", "target-size"], afresh=False)
     page.set_viewport_size(DESKTOP)
+    page.emulate_media(reduced_motion="no-preference")
     if SCREENSHOTS is not None:
         _look_at_in_chinese(page, name, reach)
 

@@ -37,6 +37,8 @@ BROKER_DEFAULTS: dict[str, str] = {
     "mappedFileSizeConsumeQueue": "6000000",
     "warmMapedFileEnable": "false",
     "timerWheelEnable": "false",
+    # Until this has passed for the first time, the thread that writes transaction metrics spins: 10 s of a processor by default.
+    "transactionMetricFlushInterval": "200",
     "fileReservedTime": "72",
     "diskMaxUsedSpaceRatio": "98",
 }

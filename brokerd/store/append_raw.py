@@ -104,8 +104,10 @@ class RawAppender:
         """Whether the log of a replica that started over has the first message of a queue of which it knew a later number only:
         the topic was deleted after that message, and its leader said where the next one of the name goes on.
         """
+        if queue_offset >= queue.next_offset:
+            return False  # as ever: nothing is read for it
         last = self._consume_queues.read(queue, queue.next_offset - 1, 1)
-        return queue_offset < queue.next_offset and ENTRY.unpack(last)[0] < self._log.min_offset
+        return len(last) == ENTRY.size and ENTRY.unpack(last)[0] < self._log.min_offset
 
     def read(self, offset: int, max_bytes: int, bound: int, record_crc_from: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""

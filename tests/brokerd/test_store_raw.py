@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
+from brokerd.store.consume_queue_store import ConsumeQueueStore
 from brokerd.store.errors import LogDamagedError, RecordWithoutCrcError
 from mqwire.codes import MessageSysFlag
 from mqwire.message import CRC32_PROPERTY_BYTES
@@ -42,6 +45,20 @@ def test_a_blank_never_travels_without_the_record_for_which_it_was_written() -> 
     follower.append_raw(leader.read_raw(0, 1), 0)
     assert follower.end_offset == begin
     follower.append_raw(leader.read_raw(begin, 1), begin)
+    assert follower.end_offset == leader.end_offset
+
+
+def test_a_follower_reads_no_entry_of_a_queue_that_goes_on_as_ever() -> None:
+    """One for each queue of each batch, on every follower."""
+    leader, follower = open_store(MemoryDisk()), open_store(MemoryDisk())
+    fill(leader, 10)
+    follower.append_raw(leader.read_raw(0, 100_000), 0)
+    follower.flush_consume_queues()
+    end = follower.end_offset
+    fill(leader, 10, first=10)
+    data = leader.read_raw(end, 100_000)
+    with patch.object(ConsumeQueueStore, "read", side_effect=AssertionError("an entry was read")):
+        follower.append_raw(data, end)
     assert follower.end_offset == leader.end_offset
 
 
@@ -92,9 +109,7 @@ def test_a_leader_that_looks_at_its_records_gives_none_in_which_the_name_of_its_
     leader = open_store(disk)
     fill(leader, 1)
     leader.flush()
-    path = f"{COMMIT_LOG}/{0:020d}"
-    for content in (disk.names[path].data, disk.names[path].synced):
-        content[leader.end_offset - CRC32_PROPERTY_BYTES] ^= 1
+    disk.flip_bit(f"{COMMIT_LOG}/{0:020d}", leader.end_offset - CRC32_PROPERTY_BYTES)
     with pytest.raises(LogDamagedError):
         leader.read_raw(0, 100_000, check=True)
 

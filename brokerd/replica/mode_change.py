@@ -109,10 +109,10 @@ class ModeChange:
         the log lacks the record of the policy in force, by damage or retention, nothing is known to follow that.
         """
         every = [_pending(*found) for found in pending_modes(self._store)]
-        found = [one for one in every if one.end_offset <= self._replica.confirm_offset]
-        confirmed = [one.policy for one in found]
         in_force = self._replica.saved.policy
-        self._in_force_until = max((one.end_offset for one in found if one.policy == in_force), default=None)
+        known = [one for one in every if one.end_offset <= self._replica.confirm_offset]
+        self._in_force_until = max((one.end_offset for one in known if one.policy == in_force), default=None)
+        confirmed = [one.policy for one in known]
         adopted = len(confirmed)
         if self._store.damaged_from is None and self._replica.saved.joined:
             if in_force is None:

@@ -85,9 +85,8 @@ class Machine:
         # (epoch, offset) -> the record that a leader appended there; one for the whole group.
         self.contents: dict[tuple[int, int], bytes] = history.contents
         self._process: BrokerProcess | None = None
-        self._doomed: BrokerProcess | None = (
-            None  # began with calls of its disk that failed: its supervisor replaces it
-        )
+        # It began while calls of its disk failed: its supervisor replaces it where it ends after that.
+        self._doomed: BrokerProcess | None = None
         self.began_at_s: float | None = None  # the last process
         self.ended_at_s: float | None = None
         self._power_cut_when_it_dies = False

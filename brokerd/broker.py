@@ -336,6 +336,7 @@ class Broker:
             if begin_offset >= self.store.end_offset:
                 raise ValueError("it was truncated meanwhile")
             await self.threads.run(self.store.write_over, begin_offset, data)
+            self.metadata_log.read_again()
 
     def flush_failed(self, cause: str) -> None:
         """Nothing more can be proven durable: take no more sends, and refuse those that wait."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from brokerd.processors.context import Handler, Peer
-from brokerd.processors.handler import answers_refusals, existing_topic, seeing_all
+from brokerd.processors.handler import answers_refusals, existing_topic, reading_tables, seeing_all
 from brokerd.replies import Reply
 from mqwire.bodies import (
     ConsumerConnection,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from brokerd.config import BrokerConfig
     from brokerd.consumer_manager import ConsumerManager
     from brokerd.consumer_offset import ConsumerOffsetManager
-    from brokerd.processors.context import Clock
+    from brokerd.processors.context import Clock, MetadataLog
     from brokerd.producer_manager import ProducerManager
     from brokerd.replica.replica import Replica
     from brokerd.store import MessageStore
@@ -57,6 +57,9 @@ class _Broker(Protocol):
 
     @property
     def clock(self) -> Clock: ...
+
+    @property
+    def metadata_log(self) -> MetadataLog: ...
 
 
 def get_consumer_connection_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
@@ -117,6 +120,7 @@ def get_consume_stats(broker: _Broker, peer: Peer, request: RemotingCommand) -> 
     """
     header = request.header(GetConsumeStatsRequestHeader)
     seeing_all(broker.replica)
+    reading_tables(broker.metadata_log)
     group = header.consumer_group
     table: dict[MessageQueue, OffsetWrapper] = {}
     for topic in _topics_of(broker, header):
@@ -179,6 +183,7 @@ def query_consume_time_span(broker: _Broker, peer: Peer, request: RemotingComman
     """Per queue: the times that its messages cover, and where the group stands among them. Unknown times are -1."""
     header = request.header(QueryConsumeTimeSpanRequestHeader)
     seeing_all(broker.replica)
+    reading_tables(broker.metadata_log)
     topic = header.topic
     config = existing_topic(broker.topic_configs, topic)
     store = broker.store

@@ -14,6 +14,7 @@ from brokerd.processors.handler import (
     existing_group,
     knowing_offsets,
     not_written,
+    reading_tables,
 )
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.replies import AfterOffsets, Refusal, Reply
@@ -85,6 +86,7 @@ def query_consumer_offset(broker: _Broker, peer: Peer, request: RemotingCommand)
     """Where the group goes on in a queue; QUERY_NOT_FOUND lets the client decide by its consumeFromWhere."""
     header = request.header(QueryConsumerOffsetRequestHeader)
     knowing_offsets(broker.replica, broker.follower, broker.clock)
+    reading_tables(broker.metadata_log)
     offset = broker.consumer_offsets.query(header.topic, header.consumer_group, header.queue_id)
     if offset < 0:
         if not broker.replica.leads:

@@ -68,6 +68,15 @@ def _not_known_yet(or_else: str = "") -> Refusal:
     )
 
 
+def reading_tables(metadata_log: MetadataLog) -> None:
+    """Raises Refusal where the tables say what may be long over: a group would go on from where it was, or from the beginning."""
+    if metadata_log.is_stale:
+        raise Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "topics, groups and offsets cannot be read from the log; ask again once it is repaired, or ask another replica",
+        )
+
+
 def changing_tables(metadata_log: MetadataLog) -> None:
     """Raises Refusal where topics, groups and offsets cannot be changed now; it names the master."""
     refusal = metadata_log.refusal()

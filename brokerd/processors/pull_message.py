@@ -342,12 +342,12 @@ class PullMessageProcessor:
         """Whether the answer would send the consumer to another offset, and this replica cannot know that it should.
 
         A follower may lag, or have deleted more than its leader; a new leader does not know yet which records it may show;
-        one that is cut off may have been replaced.
+        one that is cut off may have been replaced; one whose tables are stale does not know what the group has committed.
         """
+        if _code_of(header, result) is not ResponseCode.PULL_OFFSET_MOVED:
+            return False
         broker = self._broker
-        return _code_of(header, result) is ResponseCode.PULL_OFFSET_MOVED and not broker.replica.knows_group_end(
-            broker.clock.monotonic()
-        )
+        return broker.metadata_log.is_stale or not broker.replica.knows_group_end(broker.clock.monotonic())
 
     def _hold(
         self,

@@ -135,6 +135,11 @@ class MetadataLog:
         """
         return self._needed_from
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the tables could not be read from the log when they had to be: what they say may be long over."""
+        return self._is_stale
+
     # --- leading
 
     def refusal(self) -> str | None:
@@ -393,6 +398,15 @@ class MetadataLog:
         except (StoreError, OSError) as error:
             self._is_stale = True
             logger.error("topics, groups and offsets cannot be read from the log: %s", error)
+
+    def read_again(self) -> None:
+        """Some of the log was put right: read from it what could not be read before."""
+        if not self._is_stale:
+            return
+        if self._broker.replica.leads:
+            self.begin_leadership()
+        else:
+            self.rebuild_or_note()
 
     def rebuild(self) -> None:
         """Make the tables what the log says: after a start, a truncation, or the end of a leadership."""

@@ -95,3 +95,15 @@ def reclaim(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
     replica.end_reclaim()
     replica.reclaimed(epoch, clock.monotonic(), clock.time_ms())
     leader.broker.role_changed()
+
+
+def lead_again(broker: BrokerUnderTest) -> None:
+    """In a new epoch, with whatever the tables say when they can't be read again."""
+    replica = broker.broker.replica
+    fence = replica.epoch + 1
+    replica.step_down(fence, None)
+    broker.broker.role_changed()
+    replica.promote(fence, fence + 1, broker.clock.monotonic(), broker.clock.time_ms())
+    broker.broker.role_changed()
+    broker.store.flush()
+    broker.broker.held_changed()

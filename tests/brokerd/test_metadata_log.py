@@ -29,7 +29,7 @@ from mqwire.headers_offset import (
 from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from mqwire.names import RMQ_SYS_METADATA
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
-from tests.brokerd.replicated_broker import pair, promote, replicate
+from tests.brokerd.replicated_broker import lead_again, pair, promote, replicate
 from tests.sim.store_harness import message
 
 
@@ -389,18 +389,14 @@ def test_tables_that_could_not_be_read_are_read_once_they_can_be_though_this_rep
     create(broker)
     broker.create_group("g")
     send(broker, 10)
-    log, replica = broker.broker.metadata_log, broker.broker.replica
+    log = broker.broker.metadata_log
 
     def cannot_open(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
         patched.setattr(type(log), "_find_base", cannot_open)
-        fence = replica.epoch + 1
-        replica.step_down(fence, None)
-        broker.broker.role_changed()
-        replica.promote(fence, fence + 1, broker.clock.monotonic(), broker.clock.time_ms())
-        broker.broker.role_changed()
+        lead_again(broker)
         log.keep_base_near()
         assert commit(broker, 4).code == ResponseCode.SERVICE_NOT_AVAILABLE
     log.keep_base_near()

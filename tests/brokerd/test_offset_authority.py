@@ -8,6 +8,7 @@ import trio.testing
 
 from brokerd.replica.replica import Replica
 from brokerd.run import _remember_confirm_offset
+from brokerd.store import StoreError
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_group import GetConsumeStatsRequestHeader
@@ -23,7 +24,7 @@ from mqwire.headers_offset import (
 from mqwire.headers_topic import GetTopicStatsInfoRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.quorum_group import TIMES, QuorumGroup
-from tests.brokerd.replicated_broker import in_sync_pair, pair, promote, reclaim, replicate, settle
+from tests.brokerd.replicated_broker import in_sync_pair, lead_again, pair, promote, reclaim, replicate, settle
 
 SUSPEND_MS = 15_000
 
@@ -115,6 +116,31 @@ def test_a_consumer_that_has_read_more_than_the_log_holds_goes_on_where_its_grou
         follower.store_message("orders", b"acknowledged by the next leader")
     reply = pull(follower, 17)
     assert (reply.code, reply.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+def test_while_the_tables_cannot_be_read_no_consumer_is_told_where_to_go_on_by_what_they_said(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restarted leader whose log was damaged in the middle of them had empty ones, and sent groups to the beginning."""
+    filled(broker).ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(4))
+    log = broker.broker.metadata_log
+    query = QueryConsumerOffsetRequestHeader(consumer_group="g", topic="orders", queue_id=0)
+    stats = GetConsumeStatsRequestHeader(consumer_group="g", topic="orders")
+
+    def damaged(*_: object) -> None:
+        raise StoreError("the message at offset 3 is damaged")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(log), "_find_base", damaged)
+        lead_again(broker)
+        for code, header in ((RequestCode.QUERY_CONSUMER_OFFSET, query), (RequestCode.GET_CONSUME_STATS, stats)):
+            refused = broker.ask(code, header)
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE, code
+            assert "cannot be read from the log" in (refused.remark or "")
+        moved = pull(broker, 400)
+        assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "400")
+    log.read_again()
+    assert broker.ask(RequestCode.QUERY_CONSUMER_OFFSET, query).ext_fields["offset"] == "4"
 
 
 def test_a_commit_past_the_end_is_not_taken(broker: BrokerUnderTest) -> None:

@@ -79,7 +79,8 @@ def promote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
         elif lost:
             raise RoleRefused(_ASSIGNED)
         else:
-            broker.replica.promote(header.expected_epoch, header.new_epoch, *now, _ids_in(header.in_sync))
+            epochs, in_sync = (header.expected_epoch, header.new_epoch), _ids_in(header.in_sync)
+            broker.replica.promote(*epochs, *now, in_sync, with_incomplete_log=header.with_incomplete_log)
     except RoleRefused as refused:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused
     if lost:

@@ -278,11 +278,20 @@ class Replica:
     # --- becoming and ceasing to be leader
 
     def promote(
-        self, expected_epoch: int, new_epoch: int, now_s: float, now_ms: int, in_sync: Collection[int] = ()
+        self,
+        expected_epoch: int,
+        new_epoch: int,
+        now_s: float,
+        now_ms: int,
+        in_sync: Collection[int] = (),
+        *,
+        with_incomplete_log: bool = False,
     ) -> None:
         """Lead in `new_epoch`, as assigned; raises RoleRefused. Done when the epoch record is appended; flush it.
 
         `in_sync` are the replicas that promised, and are alive: readers wait for them as for those that are in sync.
+        `with_incomplete_log`: who decided it knew that this log may lack records at its end. Else a power cut may have taken them
+        since this replica promised, and said what it held; another promise may show who holds them.
         """
         self._refuse_assignment()
         if self.leads and self.epoch == new_epoch:
@@ -294,6 +303,8 @@ class Replica:
         refusal = self._store.refusal
         if refusal is not None:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
+        if self._state.log_may_be_incomplete and not with_incomplete_log:
+            raise RoleRefused("this replica's log may have lost its end since it promised: ask the group again")
         self._lead(new_epoch, now_s, now_ms, in_sync=in_sync)
 
     def begin_reclaim(self, highest_seen: int = 0) -> int:

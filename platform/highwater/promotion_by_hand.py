@@ -55,12 +55,13 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Answered by the new leader's ReplicaStatus."""
+    """Answered by the new leader's ReplicaStatus. `with_incomplete_log`: its log may lack records at its end, and may lead so."""
 
     replica_id: int
     expected_epoch: int
     new_epoch: int
     in_sync: tuple[int, ...]
+    with_incomplete_log: bool
     decision: Decision
 
 
@@ -99,9 +100,8 @@ def promotion_by_hand(plan: PromotionPlan, *, may_lose: bool) -> Generator[Reque
         raise NoRouteError(
             f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {wanted_id} is"
         )
-    status = yield from _done(
-        Promote(decision.leader_id, ballot.fence, ballot.epoch, tuple(sorted(promises)), decision)
-    )
+    in_sync, agreed = tuple(sorted(promises)), may_lose or promises[decision.leader_id].log_may_be_incomplete
+    status = yield from _done(Promote(decision.leader_id, ballot.fence, ballot.epoch, in_sync, agreed, decision))
     if decision.gives_back:
         raise NoRouteError(
             f"{decision.cleanness.because} So replica {decision.leader_id} leads again, in epoch {status.epoch}; with --yes"

@@ -38,11 +38,13 @@ def promote(
     expected_epoch: int,
     new_epoch: int,
     in_sync: Sequence[int] = (),
+    with_incomplete_log: bool = False,
     lost: Sequence[int] = (),
 ) -> ReplicaRequest:
     """Lead in `new_epoch` if you are in `expected_epoch` now; safe to repeat.
 
     `in_sync`: the replicas that promised, and follow in a moment.
+    `with_incomplete_log`: it was known, when this was decided, that your log may lack records at its end.
     `lost`: of a group that elects, its voters that are gone for good.
     """
     return ReplicaRequest(
@@ -53,6 +55,7 @@ def promote(
             expected_epoch=expected_epoch,
             new_epoch=new_epoch,
             in_sync=";".join(map(str, in_sync)),
+            with_incomplete_log=with_incomplete_log,
             lost=";".join(map(str, lost)),
         ),
     )

@@ -33,7 +33,15 @@ NAME_SERVER = "names"
 class Member:
     """A replica that can be restarted."""
 
-    def __init__(self, replica_id: int, *, total: int = 2, leader: bool = False, mode: Mode = Mode.ASYNC) -> None:
+    def __init__(
+        self,
+        replica_id: int,
+        *,
+        total: int = 2,
+        leader: bool = False,
+        mode: Mode = Mode.ASYNC,
+        durable_counts: bool = True,
+    ) -> None:
         self.disk = MemoryDisk()
         self._settings = ReplicaSettings(
             group="group-a",
@@ -41,7 +49,7 @@ class Member:
             address=f"r{replica_id}",
             store_host=pack_host("192.0.2.1", 10911),
             mode=mode,
-            durable_counts=True,
+            durable_counts=durable_counts,
             starts_as_leader=leader,
             total_replicas=total,
             in_sync_replicas=1 if mode.leader_is_enough else 2,

@@ -108,6 +108,20 @@ def test_a_promotion_whose_record_cannot_be_stored_makes_no_leader() -> None:
     assert not leader.replica.leads
 
 
+def test_a_log_that_may_have_lost_its_end_since_it_promised_leads_only_where_that_was_known() -> None:
+    """The promise said what it held before the power cut."""
+    leader = Member(0, leader=True, total=2, durable_counts=False)
+    follower = Member(1, durable_counts=False)
+    leader.replica.promote(0, 1, 0.0, 0)
+    follower.pull_from(leader)
+    follower.replica.step_down(4, None)
+    follower.lose_power()
+    with pytest.raises(RoleRefused, match="may have lost its end since it promised"):
+        follower.replica.promote(4, 5, 0.0, 0)
+    follower.replica.promote(4, 5, 0.0, 0, with_incomplete_log=True)
+    assert follower.replica.leads
+
+
 def test_a_slave_that_is_a_round_trip_behind_a_steady_load_stays_in_sync() -> None:
     leader, follower = Member(0, leader=True, mode=Mode.SYNC), Member(1, mode=Mode.SYNC)
     leader.replica.promote(0, 1, 0.0, 0)

@@ -166,6 +166,7 @@ class ScriptedGroup:
         expected_epoch: int,
         new_epoch: int,
         in_sync: Sequence[int] = (),
+        with_incomplete_log: bool = False,
     ) -> Answer:
         assert replica_id not in self.electing, "a promotion of one that elects"
         self._called(f"promote {replica_id}")

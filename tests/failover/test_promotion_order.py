@@ -58,7 +58,7 @@ class Surroundings:
 
     def _view(self) -> GroupView:
         gone = ReplicaView(replica_id=0, sampled_at=NOW, last_seen_at=NOW, unreachable_since=NOW)
-        replicas = (gone, *self.slaves.values())
+        replicas = tuple({0: gone, **self.slaves}.values())
         return GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas, leader_id=0, epoch=self.row_epoch)
 
     def _fenced(self, replica_ids: tuple[int, ...], epoch: int) -> Mapping[int, Answer]:
@@ -93,6 +93,7 @@ def _status(view: ReplicaView) -> ReplicaStatus:
         in_sync=[],
         accepts_sends=False,
         promotable=True,
+        log_may_be_incomplete=view.log_may_be_incomplete,
     )
 
 
@@ -132,6 +133,38 @@ def test_a_fence_whose_worker_dies_before_the_decision_is_asked_again_whole() ->
     cut_off.close()
     carried_out(order.fence(around.promotion), around.carry_out)
     assert around.promotion.decided_id == 1
+
+
+def test_who_may_have_lost_the_end_of_its_log_since_it_promised_is_not_promoted_by_that_promise() -> None:
+    """A power cut took it; another replica that had promised, too, held it still, and was to follow one that did not."""
+    around = Surroundings(replace(ASKED_FOR, decided_id=1))
+    around.slaves = {one: replace(view, epoch=4) for one, view in around.slaves.items()}
+    around.slaves[1] = replace(around.slaves[1], end_offset=900, held_offset=900, log_may_be_incomplete=True)
+    around.slaves[0] = slave_view(0, promotable=True, epoch=4, end_offset=900, held_offset=900)
+    carried_out(order.promote(around.promotion), around.carry_out)
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert (promoted.replica_id, promoted.ballot.fence, promoted.with_incomplete_log) == (2, 5, False)
+
+
+def test_who_said_when_it_promised_that_its_log_may_be_incomplete_is_promoted_so() -> None:
+    """Where all have lost something, and it holds most."""
+    around = Surroundings(ASKED_FOR)
+    around.slaves = {one: replace(view, log_may_be_incomplete=True) for one, view in around.slaves.items()}
+    around.slaves[0] = slave_view(0, promotable=True, end_offset=800, held_offset=800, log_may_be_incomplete=True)
+    for step in (order.fence, order.promote):
+        carried_out(step(around.promotion), around.carry_out)
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert (promoted.replica_id, promoted.with_incomplete_log) == (1, True)
+
+
+def test_a_loss_that_was_agreed_to_is_one_by_a_log_that_may_be_incomplete_too() -> None:
+    agreed = replace(ASKED_FOR, decided_id=1, may_lose=True)
+    around = Surroundings(agreed)
+    around.slaves = {one: replace(view, epoch=4, log_may_be_incomplete=True) for one, view in around.slaves.items()}
+    carried_out(order.promote(agreed), around.carry_out)
+    assert around.kinds() == ["Look", "Promote", "NoteLeader"]
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert promoted.with_incomplete_log
 
 
 def test_a_leader_after_a_second_fence_begins_with_those_in_sync_that_promised_this_one() -> None:

@@ -413,11 +413,11 @@ class ControlPlane:
                     self.supervisor.stop(self._replicas[replica_id])
             case order.Decide(promotion, candidate_id, fenced):
                 return self._decide(row, promotion, candidate_id, fenced)
-            case order.Promote(replica_id, ballot, in_sync):
+            case order.Promote(replica_id, ballot, in_sync, with_incomplete_log):
                 self._loop.note(
                     f"promotion: {self._replicas[replica_id]} shall lead in {ballot.epoch}, clean={row.clean}"
                 )
-                promote = Promote(ballot.fence, ballot.epoch, clean=row.clean, in_sync=in_sync)
+                promote = Promote(ballot.fence, ballot.epoch, row.clean, in_sync, with_incomplete_log)
                 return (yield from self.ask(replica_id, promote))
             case order.NoteLeader(promotion, status):
                 if promotion.ballot is not None and self.leadership.epoch == promotion.ballot.epoch:
@@ -515,6 +515,7 @@ class ControlPlane:
                     request.new_epoch,
                     clean=decision.cleanness.clean or decision.gives_back,
                     in_sync=request.in_sync,
+                    with_incomplete_log=request.with_incomplete_log,
                     fenced={*request.in_sync} == plan.group.replica_ids,
                 )
             case _:
@@ -528,7 +529,7 @@ class ControlPlane:
         random = self._loop.random
         expected = status.epoch - random.choice((1, 2))
         new = random.choice((max(expected, 0), max(expected, 0) + 1, status.epoch + 1))
-        yield {candidate: Promote(expected, new, clean=False, fenced=False)}
+        yield {candidate: Promote(expected, new, clean=False, with_incomplete_log=True, fenced=False)}
 
     def mistaken_demotion(self, replica: str) -> Flow:
         """A leader is demoted for no reason; then a replica must be promoted."""

@@ -189,6 +189,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     expected_epoch=request.expected_epoch,
                     new_epoch=request.new_epoch,
                     in_sync=";".join(map(str, request.in_sync)),
+                    with_incomplete_log=request.with_incomplete_log,
                 ),
             )
         case Demote():

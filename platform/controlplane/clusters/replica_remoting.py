@@ -215,13 +215,21 @@ def replica_promote(
     expected_epoch: int,
     new_epoch: int,
     in_sync: Sequence[int] = (),
+    with_incomplete_log: bool = False,
     lost: Sequence[int] = (),
 ) -> Answer:
     """Have the replica lead in `new_epoch` if it is in `expected_epoch` now. `in_sync`: who promised, and follows in a moment.
+    `with_incomplete_log`: although its log may lack records at its end; else it refuses then.
     `lost`: of a group that elects, the voters that are gone for good.
     """
     request = replica_requests.promote(
-        group, replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch, in_sync=in_sync, lost=lost
+        group,
+        replica_id,
+        expected_epoch=expected_epoch,
+        new_epoch=new_epoch,
+        in_sync=in_sync,
+        with_incomplete_log=with_incomplete_log,
+        lost=lost,
     )
     return _change(address, _access(cluster), request, _CHANGE_TIMEOUT_S)
 

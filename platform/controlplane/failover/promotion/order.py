@@ -103,11 +103,15 @@ class LetGo:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """What a fence came to: who leads, who promised, and how who led was fenced ("none" did, "demoted" or "stopped")."""
+    """What a fence came to: who leads, who promised, and how who led was fenced ("none" did, "demoted" or "stopped").
+
+    `with_incomplete_log`: who leads has said that its log may lack records at its end.
+    """
 
     decision: Decision
     promised_ids: tuple[int, ...]
     fence: str
+    with_incomplete_log: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +127,14 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Have the replica lead, if it has promised nothing newer than the ballot's fence. Answered by an Answer."""
+    """Have the replica lead, if it has promised nothing newer than the ballot's fence, and its log has lost nothing since, unless
+    `with_incomplete_log` agrees to that. Answered by an Answer.
+    """
 
     replica_id: int
     ballot: Ballot
     in_sync: tuple[int, ...] = ()
+    with_incomplete_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +255,10 @@ def fence(promotion: Promotion) -> Order[None]:
         return
     if promotion.ballot is None:
         raise StepFailed(say("No epoch was reserved."), hint=TRY_AGAIN)
+    incomplete = False
     if promotion.decided_id is None:
-        promotion = yield from _decided(promotion, view)
-    yield from _give_back_unless_candidate(promotion)
+        promotion, incomplete = yield from _decided(promotion, view)
+    yield from _give_back_unless_candidate(promotion, with_incomplete_log=incomplete)
 
 
 def promote(promotion: Promotion) -> Order[None]:
@@ -259,23 +267,27 @@ def promote(promotion: Promotion) -> Order[None]:
     leading: ReplicaStatus | None = None
     if not _is_done(promotion, view):
         candidate = _free_to_lead(promotion, view)
+        agreed = promotion.may_lose
         if (
             promotion.ballot is None
             or promotion.decided_id is None
             or has_promised_newer(candidate, promotion.ballot.fence)
+            # Perhaps only since it promised: then what was decided goes by what it holds no more.
+            or (candidate.log_may_be_incomplete and not agreed)
         ):
             if promotion.ballot is not None:
                 _require_newest(promotion.ballot, view)  # what was agreed to be lost was of that moment
             promotion = yield Reserve(promotion, view)
-            promotion = yield from _decided(promotion, view)
-            yield from _give_back_unless_candidate(promotion)
+            promotion, incomplete = yield from _decided(promotion, view)
+            agreed = agreed or incomplete
+            yield from _give_back_unless_candidate(promotion, with_incomplete_log=incomplete)
             # Of the new fence the view from before it knows nothing: no one would be in sync with the new leader.
             view = yield Look()
             _free_to_lead(promotion, view)
         assert promotion.ballot is not None, "reserved before"
         _require_newest(promotion.ballot, view)
         in_sync = tuple(promised_ids(view, promotion.ballot.fence))
-        answer: Answer = yield Promote(promotion.candidate_id, promotion.ballot, in_sync)
+        answer: Answer = yield Promote(promotion.candidate_id, promotion.ballot, in_sync, agreed)
         if answer.status is None:
             raise StepNotReady(
                 say(
@@ -288,8 +300,8 @@ def promote(promotion: Promotion) -> Order[None]:
     yield NoteLeader(promotion, leading)
 
 
-def _decided(promotion: Promotion, view: GroupView) -> Order[Promotion]:
-    """Fence the group by the promotion's ballot, and write down who leads."""
+def _decided(promotion: Promotion, view: GroupView) -> Order[tuple[Promotion, bool]]:
+    """Fence the group by the promotion's ballot, write down who leads, and return whether its log may be incomplete."""
     assert promotion.ballot is not None, "reserved before"
     fenced = yield from _fence_and_decide(promotion, promotion.ballot, view)
     decision = fenced.decision
@@ -298,10 +310,10 @@ def _decided(promotion: Promotion, view: GroupView) -> Order[Promotion]:
         raise StepFailed(_no_one_agreed(from_sdk(decision.cleanness.because)), hint=_CONFIRM)
     candidate_id = promotion.candidate_id if decision.gives_back else decision.leader_id
     decided: Promotion = yield Decide(promotion, candidate_id, fenced)
-    return decided
+    return decided, fenced.with_incomplete_log
 
 
-def _give_back_unless_candidate(promotion: Promotion) -> Order[None]:
+def _give_back_unless_candidate(promotion: Promotion, *, with_incomplete_log: bool) -> Order[None]:
     """Where nothing is to be lost, nothing is changed: who led last leads again, what was stopped is started."""
     former_id = promotion.decided_id
     if former_id == promotion.candidate_id:
@@ -312,7 +324,7 @@ def _give_back_unless_candidate(promotion: Promotion) -> Order[None]:
     view: GroupView = yield Look()
     _require_newest(promotion.ballot, view)
     in_sync = tuple(promised_ids(view, promotion.ballot.fence))
-    answer: Answer = yield Promote(former_id, promotion.ballot, in_sync)
+    answer: Answer = yield Promote(former_id, promotion.ballot, in_sync, with_incomplete_log)
     if not answer.came:
         raise StepNotReady(
             say("Replica %(former_id)s does not lead again yet: %(error)s", former_id=former_id, error=answer.error),
@@ -357,16 +369,18 @@ def _fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> 
     yield NoteSendsStopped()
     after: GroupView = yield Look()
     _require_no_elections(after)  # by what they say after the fence; giving the role back would be a promotion, too
+    standings = {**said_by_electors(after), **promises}
     decision = decision_after_fence(
         after,
         view,
-        {**said_by_electors(after), **promises},
+        standings,
         candidate_id=promotion.candidate_id,
         begun_at=promotion.begun_at,
         may_lose=promotion.may_lose,
         may_choose=not promotion.drains,
     )
-    return Fenced(decision, tuple(sorted(promises)), how)
+    leads = None if decision.leader_id is None else standings.get(decision.leader_id)
+    return Fenced(decision, tuple(sorted(promises)), how, leads is not None and leads.log_may_be_incomplete)
 
 
 def _require_no_elections(view: GroupView) -> None:

@@ -308,7 +308,7 @@ class _Execution:
                 self._let_go()
             case order.Decide(promotion, candidate_id, fenced):
                 return self._decide(promotion, candidate_id, fenced)
-            case order.Promote(replica_id, ballot, in_sync):
+            case order.Promote(replica_id, ballot, in_sync, with_incomplete_log):
                 return replica_remoting.replica_promote(
                     context.cluster,
                     self._addresses[replica_id],
@@ -317,6 +317,7 @@ class _Execution:
                     expected_epoch=ballot.fence,
                     new_epoch=ballot.epoch,
                     in_sync=in_sync,
+                    with_incomplete_log=with_incomplete_log,
                 )
             case order.NoteSendsStopped(stopped):
                 if stopped:

@@ -268,7 +268,7 @@ class BrokerProcess:
             self._shown(bytes(reply.body))
         elif isinstance(request, Read) and request.commits and reply.code == ResponseCode.PULL_OFFSET_MOVED:
             moved_to = reply.header(PullMessageResponseHeader).next_begin_offset
-            self.history.sent_back(request.queue, request.offset, moved_to)
+            self.history.sent_back(request.queue, request.offset, moved_to, newest=self.leads_newest())
 
     def _last_confirmed(self) -> Copy:
         end = self.replica.confirm_offset

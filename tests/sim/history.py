@@ -291,10 +291,13 @@ class History:
                 f"the offset of queue {queue} is {offset} on {node}; it was reset, and {most} is the most since"
             )
 
-    def sent_back(self, queue: int, asked: int, moved_to: int) -> None:
-        """A consumer that asked for the messages from one offset on is sent to another by the answer that leaves just now."""
+    def sent_back(self, queue: int, asked: int, moved_to: int, *, newest: bool) -> None:
+        """A consumer that asked for the messages from one offset on is sent to another by the answer that leaves just now. A
+        leader of the past may know less than what was committed at the newest one.
+        """
         may_be_sent = self.has_losses or self.offsets.was_reset_to(queue, moved_to)
-        if moved_to < asked and (not may_be_sent or moved_to < (self.offsets.least(queue) or 0)):
+        least = (self.offsets.least(queue) or 0) if newest else 0
+        if moved_to < asked and (not may_be_sent or moved_to < least):
             raise Violation(f"a consumer of queue {queue} was sent back from {asked} to {moved_to}")
 
     # --- what may be lost

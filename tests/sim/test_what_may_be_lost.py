@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from brokerd.replica.epoch_map import EpochMap
-from tests.sim.history import Copy, History
-from tests.sim.sim_requests import CommitOffset
+from tests.sim.history import Copy, History, Violation
+from tests.sim.sim_requests import CommitOffset, ResetOffset
 
 EPOCHS = EpochMap([(1, 0)])
 LAST = Copy("r0", 1, 900, 1000, 9)
@@ -49,6 +51,19 @@ def test_a_leader_of_the_past_does_not_say_who_has_to_keep_what() -> None:
     history.keeps(1, frozenset({"r0"}))
     history.power_cut("r0", EPOCHS, 1000, 500)
     assert not history.may_be_lost(LAST)
+
+
+def test_only_the_newest_leader_knows_what_was_committed_since_a_reset() -> None:
+    """One of the past, which hears of no one, may send a consumer where the reset sent it before."""
+    history = observed(r0=1000)
+    reset = ResetOffset(3, 12, history.offsets.reset_asked(3, 12))
+    history.changed(reset, SYNCED)
+    history.changed(CommitOffset(3, 28, history.offsets.commit_asked(3, 28)), LAST)
+    history.sent_back(3, 28, 12, newest=False)
+    with pytest.raises(Violation, match="sent back from 28 to 12"):
+        history.sent_back(3, 28, 12, newest=True)
+    with pytest.raises(Violation, match="sent back from 28 to 11"):
+        history.sent_back(3, 28, 11, newest=False)
 
 
 def test_a_commit_that_was_answered_counts_after_a_loss_unless_it_is_lost_itself() -> None:

@@ -592,8 +592,11 @@ class Faults:
             control.replaces(loses_disk.name)
 
         def away() -> None:
-            # One that was promoted meanwhile keeps its disk, as the runbook says: readers may have seen what only that has.
-            keeps = loses_disk is not None and (self.stopped or world.history.last_leader == loses_disk.name)
+            # One that was promoted meanwhile keeps its disk, as the runbook says: readers may have seen what only that has. So
+            # does one whose leader leads no more: a power cut may have taken from that what both held.
+            leads_still = leaders[0].process is not None and leaders[0].process.replica.leads
+            was_promoted = loses_disk is not None and world.history.last_leader == loses_disk.name
+            keeps = loses_disk is not None and (self.stopped or was_promoted or not leads_still)
             if loses_disk is not None and keeps:
                 control.replaced.pop(loses_disk.name, None)
             if self.stopped:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -376,18 +376,22 @@ class MetadataLog:
 
     # --- following
 
-    def receive(self, data: bytes) -> Iterator[bytes]:
-        """The pieces in which records of the leader are to be stored; when one is stored, what it says is applied.
+    def receive(self, data: bytes, store: Callable[[bytes], None]) -> None:
+        """Have records of the leader stored, in pieces; when one is, what it says is applied, also where `store` fails after that.
 
         Raises StoreError and OSError where the messages of a deleted topic can't be removed: nothing is stored until they are,
-        for it may be made again.
+        for it may be made again. Raises what `store` raises, too.
         """
         self.finish_deletions()
         for piece, records in pieces(data):
-            yield piece
-            if records:
-                self.end_offset = records[-1].end_offset
-                self._apply(records)
+            end_before = self._broker.store.end_offset
+            try:
+                store(piece)
+            finally:
+                # They are not sent again once they are in the log, though the epoch file, say, had no room.
+                if records and self._broker.store.end_offset > end_before:
+                    self.end_offset = records[-1].end_offset
+                    self._apply(records)
 
     def rebuild_or_note(self) -> None:
         """As `rebuild`, for a broker that another replica can help: a log that cannot be read now must not end it. The tables

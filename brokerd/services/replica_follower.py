@@ -326,9 +326,13 @@ class FollowerService:
         if not self._list_may_be_old:
             replica.learn_replicas(parse_replicas(header.replicas))
         replica.saw_epoch(header.epoch, header.leader_address)
-        for piece in broker.metadata_log.receive(data):
+
+        def store(piece: bytes) -> None:
+            nonlocal at_offset
             replica.received(piece, at_offset, header.epoch, header.confirm_offset, checked=header.checked)
             at_offset = broker.store.end_offset
+
+        broker.metadata_log.receive(data, store)
         broker.replicated(has_data=bool(data))
         if replica.settings.durable_counts and (data or not self._flushed.is_set()):
             await self._flush(nursery)

@@ -50,10 +50,10 @@ def replicate(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
             continue
         assert isinstance(decision, SendBytes), decision
         data = leader.store.read_raw(decision.from_offset, MAX_BYTES)
-        at_offset = pull.end_offset
-        for piece in follower.broker.metadata_log.receive(data):
-            following.received(piece, at_offset, leading.epoch, leading.confirm_offset)
-            at_offset = follower.store.end_offset
+        follower.broker.metadata_log.receive(
+            data,
+            lambda piece: following.received(piece, follower.store.end_offset, leading.epoch, leading.confirm_offset),
+        )
         follower.broker.replicated(has_data=bool(data))
         if not data:
             return

@@ -16,6 +16,7 @@ from brokerd.broker import open_store
 from brokerd.consumer_offset import NO_OFFSET
 from brokerd.environment import Environment
 from brokerd.metadata_record import MetadataRecord, base_records, joined
+from brokerd.replica.epoch_file import EpochFile
 from brokerd.services.metadata_log import OFFSETS_PERIOD_S
 from brokerd.store import AppendResult, DiskFullError, MessageStore, MessageToStore
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
@@ -29,7 +30,7 @@ from mqwire.headers_offset import (
 from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from mqwire.names import RMQ_SYS_METADATA
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
-from tests.brokerd.replicated_broker import lead_again, pair, promote, replicate
+from tests.brokerd.replicated_broker import ADDRESSES, lead_again, pair, promote, replicate
 from tests.sim.store_harness import message
 
 
@@ -472,6 +473,22 @@ def test_a_deleted_topic_is_not_made_again_at_a_follower_that_still_has_its_mess
     replicate(leader, follower)
     for each in leader, follower:
         assert (each.store.min_offset("orders", 0), each.store.max_offset("orders", 0)) == (old, old + 1)
+
+
+def test_a_follower_deletes_a_topic_by_a_record_that_it_stored_though_its_epoch_file_had_no_room(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    lead_again(leader)
+    delete(leader)
+    follower.broker.saw_epoch(leader.broker.replica.epoch, ADDRESSES[0])
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with patch.object(EpochFile, "save", side_effect=full), pytest.raises(OSError, match="No space left"):
+        replicate(leader, follower)
+    assert follower.store.end_offset == leader.store.end_offset, "what is stored is not sent again"
+    replicate(leader, follower)
+    assert not knows(follower)
+    assert "orders" not in follower.store.topics()
 
 
 def test_a_deleted_topic_is_not_made_again_while_the_leader_still_has_its_messages(

@@ -5,6 +5,7 @@ brokers are scripted, the rows real.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -111,6 +112,55 @@ def test_who_has_no_row_any_more_elects_no_one() -> None:
     group = GroupView(name="broker-a", in_sync_replicas=2, replicas=[*electing, slave_view(2, promotable=True)])
     assert promotion_refusal(group) is None
     assert [one.replica_id for one in candidates_ranked(group)] == [2]
+
+
+def without_voter_2(**of_2: object) -> list[ReplicaView]:
+    """In the middle of the way out of dledger: replicas 1 and 3 act by sync. 2 has missed that, and that it is a voter no more."""
+    four = QuorumStatus(state="pre-candidate", voters=[0, 1, 3, 4])
+    five = QuorumStatus(state="pre-candidate", voters=[0, 1, 2, 3, 4])
+    return [
+        slave_view(0, promotable=True, quorum=four, end_offset=900, held_offset=900),
+        slave_view(1, promotable=True),
+        slave_view(2, **{"promotable": True, "quorum": five, "end_offset": 800, "held_offset": 800, **of_2}),
+        slave_view(3, promotable=True),
+        slave_view(4, promotable=True, quorum=four, end_offset=1100, held_offset=1100),
+    ]
+
+
+def is_safe(replicas: list[ReplicaView]) -> bool:
+    group = GroupView(
+        name="broker-a", in_sync_replicas=2, replicas=replicas, elects=True, elections_in_doubt=True, leader_id=4
+    )
+    return promotion_refusal(group) is None
+
+
+def test_voters_of_the_past_decide_nothing_where_who_names_them_is_outrun() -> None:
+    assert is_safe(without_voter_2())
+
+
+def test_a_vote_too_few_is_no_majority_of_the_voters_of_the_past() -> None:
+    assert is_safe(without_voter_2(end_offset=950, held_offset=950))  # 0 would vote for it, 4 would not
+
+
+@pytest.mark.parametrize(
+    ("replica_ids", "changes"),
+    [
+        ([1], {"held_offset": 800}),  # promoted, it would have the others truncate what replica 2 lacks
+        ([1], {"unreachable_since": NOW}),  # what it holds now is not known, nor whether it leads
+        ([3], {"role": "master"}),  # logs change
+        ([0, 4], {"held_offset": 800}),  # the rest may go with the power of their machines
+        ([0, 4], {"promotable": False}),  # their logs may be damaged, and truncated there
+        ([0, 4], {"held_offset": None}),
+        ([2], {"end_offset": None}),
+    ],
+)
+def test_voters_of_the_past_count_where_who_names_them_may_win(
+    replica_ids: list[int], changes: dict[str, object]
+) -> None:
+    replicas = without_voter_2()
+    for replica_id in replica_ids:
+        replicas[replica_id] = replace(replicas[replica_id], **changes)  # type: ignore[arg-type]  # of several fields
+    assert not is_safe(replicas)
 
 
 def test_the_refusal_says_how_many_are_needed_and_the_way_out() -> None:

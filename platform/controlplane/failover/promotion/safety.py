@@ -4,10 +4,14 @@ In the middle of a change of the mode into or out of dledger some replicas elect
 and a promotion could then make two leaders of one epoch, unless the replicas that may still elect are no majority of the
 voters. A replica that no longer elects stays so until a later record of the mode, which only a leader can write; one that
 does not answer may still elect.
+
+Replicas that have missed a change of the voters name older ones. These decide nothing where so many hold more than each replica
+that names them that it could not win: no one votes for a shorter log (the Raft paper, section 5.4.1).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from controlplane.common.sentences import say, say_all, say_count
@@ -38,9 +42,36 @@ def promotion_refusal(group: GroupView) -> str | None:
     for voters in sorted(electorates, key=lambda voters: (-len(voters), sorted(voters))):
         present = [rows[replica_id] for replica_id in sorted(voters) if replica_id in rows]
         doubtful = [replica for replica in present if not elects_no_more(group, replica)]
-        if election_may_be_won(len(voters), len(doubtful)):
+        naming = [one for one in deciding if one.quorum is not None and voters == frozenset(one.quorum.voters)]
+        outrun = bool(naming) and all(_lacks_votes(group, one, len(voters), doubtful) for one in naming)
+        if election_may_be_won(len(voters), len(doubtful)) and not outrun:
             return _words(group, len(present), doubtful, needed=len(present) - len(voters) // 2)
     return None
+
+
+def _lacks_votes(group: GroupView, candidate: ReplicaView, voters: int, doubtful: Sequence[ReplicaView]) -> bool:
+    """Return whether this replica can win no election, whatever the others do: too many of those that may vote hold more.
+
+    Only where every replica answers and none leads: else logs may have grown or been truncated since. One that is promoted then
+    has the others truncate what it lacks, so each that may be has to hold more than this replica as well.
+    """
+    if group.silent or group.master is not None:
+        return False
+    if not all(_holds_more(one, candidate) for one in group.replicas if one.quorum is None):
+        return False
+    return not election_may_be_won(voters, sum(not _holds_more(one, candidate) for one in doubtful))
+
+
+def _holds_more(replica: ReplicaView, candidate: ReplicaView) -> bool:
+    """Return whether the replica holds, undamaged and as its flush type promises, more than the whole log of the candidate."""
+    if (
+        not replica.promotable
+        or replica.position is None
+        or candidate.log_epoch is None
+        or candidate.end_offset is None
+    ):
+        return False
+    return replica.position > (candidate.log_epoch, candidate.end_offset)
 
 
 def _words(group: GroupView, count: int, doubtful: list[ReplicaView], *, needed: int) -> str:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.failover.mode.order import LogSeen, ModeMove, ModeSeen, mode_move, staying_behind
+from controlplane.failover.mode.order import (
+    LogSeen,
+    ModeMove,
+    ModeSeen,
+    in_sync_replicas_to_ask,
+    mode_move,
+    staying_behind,
+)
+from mqwire.mode import Mode
 
 
 def seen(replica_id: int, mode: str, *, leads: bool = False, epoch: int = 3, pending: str | None = None) -> ModeSeen:
@@ -40,3 +48,14 @@ def test_who_stays_holds_the_leaders_log_to_where_it_ended_in_the_leaders_epoch(
 
     staying = [log(1, 3, 4500), log(2, 3, 3999), log(3, 2, 9000)]
     assert staying_behind([leader, *staying], leader, 4000) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted", "voters", "asked"),
+    [(Mode.SYNC, 2, 0, 2), (Mode.SYNC, 2, 3, 2), (Mode.SYNC, 2, 5, 3), (Mode.SYNC, 3, 3, 3), (Mode.ASYNC, 1, 5, 1)],
+)
+def test_after_elections_acknowledgements_are_asked_of_a_majority_of_the_voters(
+    mode: Mode, wanted: int, voters: int, asked: int
+) -> None:
+    """The broker takes no less: replicas that have not heard of the change may elect another leader."""
+    assert in_sync_replicas_to_ask(mode, wanted, voters=voters) == asked

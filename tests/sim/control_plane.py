@@ -1,7 +1,7 @@
-"""The control plane and its operators in the simulation: promotions, clean and not, with a row of epochs that is compared and
-set. What is noted and decided, which promotion is begun without anyone's asking, and in which order it goes, is
-controlplane/failover's (samples.py, and automatic.py, order.py, fencing.py, safety.py and verdict.py of promotion/) and
-highwater/promotion.py's, as in services.py and steps.py there; here are the requests, the rows, and workers that die.
+"""The control plane and its operators in the simulation: promotions, clean and not, by rows that workers share. What is noted and
+decided, which promotion is begun without anyone's asking, in which order it goes and what it changes in the rows, is
+controlplane/failover's (samples.py, and automatic.py, order.py, rows.py, fencing.py, safety.py and verdict.py of promotion/) and
+highwater/promotion.py's, as in services.py and steps.py there; here are the requests, and workers that die.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any, Protocol
 
 from controlplane.clusters.replica_answer import Answer
 from controlplane.failover.orders import Look, LookClosely, Pause, Result
-from controlplane.failover.promotion import order
+from controlplane.failover.promotion import order, rows
 from controlplane.failover.promotion.automatic import promotion_to_begin
-from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.verdict import GroupState, GroupView, ReplicaView, candidates_ranked, judge
 from controlplane.failover.samples import LeaderNews, answer_noted, leading_noted, looked_at, silence_noted
 from controlplane.provisioning.drivers.base import ProcessStatus
@@ -56,19 +55,6 @@ class Supervisor(Protocol):
         """Kill it; it is started again a few seconds later."""
 
     def status(self, name: str) -> ProcessStatus: ...
-
-
-@dataclass(slots=True)
-class Leadership:
-    """The group's row (models.GroupLeadership)."""
-
-    epoch: int = 0
-    leader_id: int | None = None
-    led_at: datetime | None = None
-    led_epoch: int | None = None
-    led_to_offset: int | None = None
-    asked_id: int | None = None
-    asked_epoch: int | None = None
 
 
 PromotionStep = Callable[[order.Promotion], order.Order[Any]]
@@ -114,7 +100,7 @@ class ControlPlane:
         self.statuses: dict[str, ReplicaStatus] = {}
         # Replicas with a new disk, one at a time: the next one is not replaced before it has caught up. Name -> the disk before.
         self.replaced: dict[str, str] = {}
-        self.leadership = Leadership()
+        self.leadership = rows.GroupRow()
         self._samples = [ReplicaView(replica_id=number) for number in range(len(replicas))]
         self.supervisor: Supervisor | None = None
         self.sends_held_until_s = 0.0  # by hand, at most
@@ -224,11 +210,11 @@ class ControlPlane:
         return self._note(asked_at)
 
     def _note(self, asked_at: datetime) -> GroupView:
-        now, row = self._now(), self.leadership
+        now = self._now()
         reported = {status.replica_id: status for status in self.statuses.values()}
-        look = looked_at(reported, row_epoch=row.epoch, named=row.leader_id)
+        look = looked_at(reported, row_epoch=self.leadership.epoch, named=self.leadership.leader_id)
         if look.leading is not None and look.news is not LeaderNews.KNOWN:
-            row.epoch, row.leader_id = look.leading.epoch, look.leader
+            self.leadership = replace(self.leadership, epoch=look.leading.epoch, leader_id=look.leader)
         for number, name in enumerate(self._replicas):
             status, before = reported.get(number), self._samples[number]
             if status is not None:
@@ -252,6 +238,7 @@ class ControlPlane:
             self._samples[number] = replace(before, **noted)
         if look.leading is not None:
             self._note_leading(look.leading)
+        row = self.leadership
         return GroupView(
             name=GROUP,
             in_sync_replicas=self.in_sync_replicas(),
@@ -270,8 +257,8 @@ class ControlPlane:
     def _note_leading(self, status: ReplicaStatus) -> None:
         """If the row names it (sampling.leader_note)."""
         if status.role == "master" and self.leadership.leader_id == status.replica_id:
-            for key, value in leading_noted(status, self._now()).items():
-                setattr(self.leadership, key, value)
+            noted: dict[str, Any] = {**leading_noted(status, self._now())}
+            self.leadership = replace(self.leadership, **noted)
 
     @property
     def promotes(self) -> bool:
@@ -420,8 +407,7 @@ class ControlPlane:
                 promote = Promote(ballot.fence, ballot.epoch, row.clean, in_sync, with_incomplete_log)
                 return (yield from self.ask(replica_id, promote))
             case order.NoteLeader(promotion, status):
-                if promotion.ballot is not None and self.leadership.epoch == promotion.ballot.epoch:
-                    self.leadership.leader_id = promotion.candidate_id
+                self.leadership = rows.led(self.leadership, promotion)
                 if status is not None:
                     self._note_leading(status)
             case order.NoteGivenBack(status):
@@ -438,23 +424,15 @@ class ControlPlane:
         return _answer((yield {name: request})[name])
 
     def _reserve(self, row: PromotionRow, promotion: order.Promotion, view: GroupView) -> order.Promotion:
-        if row.promotion.ballot != promotion.ballot:
-            raise StepNotReady("another worker reserved an epoch")
-        ballot = next_ballot(view, self.leadership.epoch)
-        self.leadership.epoch = ballot.epoch
-        row.promotion = replace(row.promotion, ballot=ballot, decided_id=None)
+        row.promotion, self.leadership = rows.reserved(row.promotion, promotion, self.leadership, view)
         return row.promotion
 
     def _decide(
         self, row: PromotionRow, promotion: order.Promotion, candidate_id: int, fenced: order.Fenced
     ) -> order.Promotion:
-        if row.promotion.ballot != promotion.ballot or row.promotion.decided_id is not None:
-            raise StepNotReady("another worker has decided")
+        changed = rows.decided(row.promotion, promotion, self.leadership, candidate_id, fenced)
+        row.promotion, self.leadership = changed
         row.clean = fenced.decision.cleanness.clean or not promotion.may_lose
-        row.promotion = replace(row.promotion, candidate_id=candidate_id, decided_id=fenced.decision.leader_id)
-        assert promotion.ballot is not None, "decided by the promises for it"
-        if (self.leadership.asked_epoch or 0) < promotion.ballot.epoch:
-            self.leadership.asked_id, self.leadership.asked_epoch = row.promotion.decided_id, promotion.ballot.epoch
         return row.promotion
 
     def switchover(self, candidate: str) -> Flow:

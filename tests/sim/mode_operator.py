@@ -21,7 +21,6 @@ from controlplane.failover.mode.order import mode_stations
 from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
 from controlplane.failover.orders import Look, LookClosely, Pause
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from mqwire.bodies import ReplicaStatus
 from mqwire.mode import Mode
 from tests.sim.control_plane import Asking, ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
@@ -89,9 +88,10 @@ class ModeOperator(ControlPlane):
 
     def in_sync_replicas(self) -> int:
         on_the_way = (mode for change in self._hanging for mode in modes_on_the_way(change.before, change.after))
-        return copies_for_certain(
-            (self.row_mode, *on_the_way), lambda mode: self._sync_replicas if mode == Mode.SYNC else 1
-        )
+        return copies_for_certain((self.row_mode, *on_the_way), self._in_sync_replicas_of)
+
+    def _in_sync_replicas_of(self, mode: Mode) -> int:
+        return self._sync_replicas if mode == Mode.SYNC else 1
 
     @property
     def elects(self) -> bool:
@@ -254,7 +254,8 @@ class ModeOperator(ControlPlane):
         stations = mode_stations(modes_on_the_way(operation.before, operation.after))
         while self.operation is operation:  # else another worker has finished it, or it took too long
             try:
-                yield from self.carried_out(order.pass_through(stations, going={}), self._carry_out_change)
+                passage = order.pass_through(stations, {}, self._in_sync_replicas_of)
+                yield from self.carried_out(passage, self._carry_out_change)
             except StepNotReady as reason:
                 yield reason.delay_s
                 continue
@@ -274,8 +275,9 @@ class ModeOperator(ControlPlane):
         match request:
             case order.LookAtGroups():
                 return (yield from self._look_at_groups())
-            case order.ChangeMode(_, leader, mode):
-                return (yield from self.ask(leader.replica_id, ChangeMode(self._policy(mode, leader))))
+            case order.ChangeMode(_, leader, mode, in_sync_replicas):
+                policy = Policy(mode=mode, in_sync_replicas=in_sync_replicas)
+                return (yield from self.ask(leader.replica_id, ChangeMode(policy)))
         raise TypeError(f"no change asks for {request!r}")
 
     def _look_at_groups(self) -> Asking[order.Answers]:
@@ -286,10 +288,3 @@ class ModeOperator(ControlPlane):
         if self.operation is operation:
             self._loop.note(f"operation failed: to {operation.after}")
             self.operation, self.unfinished = None, operation.after
-
-    def _policy(self, mode: Mode, leader: ReplicaStatus) -> Policy:
-        if mode != Mode.SYNC:
-            return Policy(mode=mode)
-        voters = 0 if leader.quorum is None else len(leader.quorum.voters)
-        # After elections a majority of the voters at least; then the row may say less than is true, never more.
-        return Policy(mode=mode, in_sync_replicas=max(self._sync_replicas, voters // 2 + 1))

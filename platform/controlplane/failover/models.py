@@ -13,8 +13,8 @@ from controlplane.consumers.models import PacedSending
 
 
 class GroupLeadership(BaseModel):
-    """Which epoch a group is in. `epoch` only grows, and only by `filter(pk=…, epoch=E).update(epoch=higher)`: of two
-    workers that raise it, one wins.
+    """Which epoch a group is in. `epoch` only grows, by `filter(pk=…, epoch=E).update(epoch=higher)` or, where the promotion's row
+    changes with it, under a lock on both (promotion/rows.py): of two workers that raise it, one wins.
 
     `leader` is who was last seen leading in the newest epoch; None when no one was. `led_…` is of the moment at which it
     was last seen doing so: what was down before, and stayed down, cannot have led since. `asked` was told last to lead, in

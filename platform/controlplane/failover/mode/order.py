@@ -5,7 +5,7 @@ The steps of a change are orders (../orders.py): the Celery steps (steps.py) car
 simulation (tests/sim/mode_operator.py) on its network.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -81,11 +81,12 @@ class LookAtGroups:
 
 @dataclass(frozen=True, slots=True)
 class ChangeMode:
-    """Have the group's leader write the mode. Answered by an Answer."""
+    """Have the group's leader write the mode, with RocketMQ's inSyncReplicas of it. Answered by an Answer."""
 
     group: str
     leader: ReplicaStatus
     mode: Mode
+    in_sync_replicas: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,20 @@ def leader_of(name: str, statuses: Mapping[int, ReplicaStatus]) -> ReplicaStatus
     return max(leading, key=lambda status: status.epoch)
 
 
-def pass_through(stations: Iterable[tuple[Mode, Collection[Mode]]], going: Going) -> Order[None]:
+def in_sync_replicas_to_ask(mode: Mode, wanted: int, *, voters: int) -> int:
+    """Return the inSyncReplicas to ask for in this mode: `wanted`, or a majority of those that elected the leader until now.
+
+    Voters that have not heard of the change yet may elect another leader, and the broker takes no less. So the cluster's row may
+    say less than is true, never more.
+    """
+    return max(wanted, voters // 2 + 1) if mode == Mode.SYNC else wanted
+
+
+def pass_through(
+    stations: Iterable[tuple[Mode, Collection[Mode]]], going: Going, in_sync_replicas_of: Callable[[Mode], int]
+) -> Order[None]:
     """Have every group go through these modes, each with those that are accepted in its place, whatever becomes of those `going`.
+    `in_sync_replicas_of` a mode is what the cluster's row says of it.
 
     Done when every replica of every group acts by one of the last ones: only then is the next station asked for, so that no
     group is two modes ahead of another, nor a replica of its leader.
@@ -157,7 +170,10 @@ def pass_through(stations: Iterable[tuple[Mode, Collection[Mode]]], going: Going
             if move.ask is None:
                 leader_of(name, statuses)
             else:
-                answer: Answer = yield ChangeMode(name, statuses[move.ask], mode)
+                leader = statuses[move.ask]
+                voters = 0 if leader.quorum is None else len(leader.quorum.voters)
+                in_sync = in_sync_replicas_to_ask(mode, in_sync_replicas_of(mode), voters=voters)
+                answer: Answer = yield ChangeMode(name, leader, mode, in_sync)
                 if answer.refused_for_good:
                     raise StepFailed(say("%(name)s: %(error)s", name=name, error=answer.error), hint=TRY_AGAIN)
                 if answer.status is None:

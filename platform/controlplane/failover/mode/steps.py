@@ -2,7 +2,7 @@
 killed: what a replica's status says is in force is not asked for again, what is gone is not removed again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from django.utils import timezone
 
@@ -93,7 +93,7 @@ def mode_update_masters(context: StepContext) -> None:
 
 def mode_pass(context: StepContext) -> None:
     """Have every group go through the modes between the present one and the wanted one."""
-    carried_out(order.pass_through(_stations(context)[:-1], _going(context)), _Execution(context).carry_out)
+    _passed_through(context, _stations(context)[:-1])
 
 
 def mode_remove(context: StepContext) -> None:
@@ -107,7 +107,7 @@ def mode_change(context: StepContext) -> None:
     stations = _stations(context)[-1:]
     if any(mode == Mode.SINGLE for mode, _ in stations):
         _have_lead_alone(context)
-    carried_out(order.pass_through(stations, _going(context)), _Execution(context).carry_out)
+    _passed_through(context, stations)
 
 
 def mode_note(context: StepContext) -> None:
@@ -169,13 +169,13 @@ class _Execution:
         match request:
             case order.LookAtGroups():
                 return _answers(context)
-            case order.ChangeMode(group, leader, mode):
+            case order.ChangeMode(group, leader, mode, in_sync_replicas):
                 return replica_remoting.replica_mode(
                     context.cluster,
                     leader.address,
                     group=group,
                     mode=mode,
-                    in_sync_replicas=in_sync_replicas_of(mode),
+                    in_sync_replicas=in_sync_replicas,
                 )
             case order.SettleRemoval(leaders):
                 return removing_settled(context, leaders)
@@ -183,6 +183,11 @@ class _Execution:
                 return removal_end_noted(context, group, replica_id, end_offset)
             case StopForGood() | Forget() | Free():
                 return leaving_carried_out(context, request)
+
+
+def _passed_through(context: StepContext, stations: Sequence[tuple[Mode, tuple[Mode, ...]]]) -> None:
+    passage = order.pass_through(stations, _going(context), in_sync_replicas_of)
+    carried_out(passage, _Execution(context).carry_out)
 
 
 def _going(context: StepContext) -> order.Going:

@@ -2,17 +2,17 @@
 its worker was killed anywhere in it.
 
 Nothing here decides by memory: rows say what was reserved and decided, replicas say what they are. What is decided is
-fencing.py's and highwater/promotion.py's, in which order is order.py's; here are the requests and the rows. Two epochs are
-reserved by compare-and-set: the fence, which the replicas promise, and the one that is led in; each broker takes a promotion
-only from the fence.
+fencing.py's and highwater/promotion.py's, in which order is order.py's, and what changes in the rows is rows.py's; here are the
+requests, and the rows are read and written. Two epochs are reserved, by one worker of several: the fence, which the replicas
+promise, and the one that is led in; each broker takes a promotion only from the fence.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 from django.db import transaction
-from django.db.models import Q
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -24,15 +24,13 @@ from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import bounded, from_sdk, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
-from controlplane.failover.promotion import order
-from controlplane.failover.promotion.fencing import next_ballot
+from controlplane.failover.promotion import order, rows
 from controlplane.failover.promotion.order import TRY_AGAIN
 from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import (
     group_sample,
     hurried_timeouts_s,
     leader_note,
-    leadership_raise,
     rejoined_note,
 )
 from controlplane.failover.timeline import timeline_add
@@ -341,19 +339,40 @@ class _Execution:
         return _addresses(self._context.cluster, self._failover.group_name)
 
     def _reserve(self, promotion: order.Promotion, view: GroupView) -> order.Promotion:
-        failover, leadership = self._failover, _leadership(self._failover)
-        ballot = next_ballot(view, leadership.epoch)
-        before = None if promotion.ballot is None else promotion.ballot.epoch
+        with self._rows() as (failover, leadership):
+            self._write(leadership, *rows.reserved(_promotion(failover), promotion, _group_row(leadership), view))
+        self._failover.refresh_from_db()
+        return _promotion(self._failover)
+
+    @contextmanager
+    def _rows(self) -> Iterator[tuple[Failover, GroupLeadership]]:
+        """The promotion's row and its group's: what is read of them here is so until both are written."""
+        failover = self._failover
         with transaction.atomic():
-            if not leadership_raise(leadership, ballot.epoch, leadership.leader):
-                raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
-            won = Failover.objects.filter(pk=failover.pk, new_epoch=before).update(
-                expected_epoch=ballot.fence, new_epoch=ballot.epoch, decided_id=None, updated_at=timezone.now()
-            )
-            if won != 1:
-                raise StepNotReady(say("Another worker reserved an epoch."), delay_s=0.2)  # and undo the raise
-        failover.refresh_from_db()
-        return _promotion(failover)
+            groups = GroupLeadership.objects.select_for_update(of=("self",))
+            leadership = groups.get(group__cluster=failover.cluster, group__name=failover.group_name)
+            yield Failover.objects.select_for_update(of=("self",)).get(pk=failover.pk), leadership
+
+    def _write(self, leadership: GroupLeadership, row: order.Promotion, group: rows.GroupRow, **values: object) -> None:
+        """What rows.py has made of both, and `values` of the promotion's."""
+        before, now = _group_row(leadership), timezone.now()
+        assert row.ballot is not None, "reserved by now"
+        Failover.objects.filter(pk=self._failover.pk).update(
+            expected_epoch=row.ballot.fence,
+            new_epoch=row.ballot.epoch,
+            candidate_id=row.candidate_id,
+            decided_id=row.decided_id,
+            **values,
+            updated_at=now,
+        )
+        if group == before:
+            return
+        leadership.epoch, leadership.asked_epoch = group.epoch, group.asked_epoch
+        if group.leader_id is not None and group.leader_id != before.leader_id:
+            leadership.leader = self._replica(group.leader_id)
+        if group.asked_id is not None and group.asked_id != before.asked_id:
+            leadership.asked = self._replica(group.asked_id)
+        leadership.save(update_fields=["epoch", "leader", "asked", "asked_epoch", "updated_at"])
 
     def _hold_sends(self, replica_id: int, epoch: int, *, hold: bool) -> Answer:
         failover, for_ms = self._failover, _FREEZE_MS if hold else 0
@@ -389,26 +408,20 @@ class _Execution:
                 _start_again(self._context, replica)
 
     def _decide(self, promotion: order.Promotion, candidate_id: int, fenced: order.Fenced) -> order.Promotion:
-        failover, cleanness = self._failover, fenced.decision.cleanness
-        assert promotion.ballot is not None, "decided by the promises for it"
-        leader_id, epoch = fenced.decision.leader_id, promotion.ballot.epoch
-        assert leader_id is not None, "an order decides for someone"
-        with transaction.atomic():
-            won = Failover.objects.filter(pk=failover.pk, new_epoch=epoch, decided_id=None).update(
-                decided_id=leader_id,
-                candidate_id=candidate_id,
+        cleanness = fenced.decision.cleanness
+        with self._rows() as (failover, leadership):
+            row, group = rows.decided(_promotion(failover), promotion, _group_row(leadership), candidate_id, fenced)
+            self._write(
+                leadership,
+                row,
+                group,
                 fence=fenced.fence,
                 lossless=cleanness.clean,
-                lossless_because=bounded(from_sdk(cleanness.because), 512),
+                lossless_because=bounded(row.because, 512),
                 bytes_at_risk=cleanness.bytes_at_risk,
                 messages_at_risk=cleanness.messages_at_risk,
-                updated_at=timezone.now(),
             )
-            if won != 1:
-                raise StepNotReady(say("Another worker has decided."), delay_s=0.1)
-            leader = self._replica(leader_id)
-            rows = GroupLeadership.objects.filter(Q(asked_epoch=None) | Q(asked_epoch__lt=epoch), group=leader.group)
-            rows.update(asked=leader, asked_epoch=epoch, updated_at=timezone.now())
+        failover = self._failover
         failover.refresh_from_db()
         if not fenced.decision.gives_back:
             self._note_fenced(promotion, fenced)
@@ -452,9 +465,8 @@ class _Execution:
         failover, candidate_id = self._failover, promotion.candidate_id
         assert promotion.ballot is not None, "it leads in its epoch"
         leader = self._replica(candidate_id)
-        GroupLeadership.objects.filter(group=leader.group, epoch=promotion.ballot.epoch).update(
-            leader=leader, updated_at=timezone.now()
-        )
+        with self._rows() as (row, leadership):
+            self._write(leadership, _promotion(row), rows.led(_group_row(leadership), promotion))
         if status is not None:
             leader_note(leader, status)
         timeline_add(
@@ -468,8 +480,17 @@ class _Execution:
         )
 
 
-def _leadership(failover: Failover) -> GroupLeadership:
-    return GroupLeadership.objects.get(group__cluster=failover.cluster, group__name=failover.group_name)
+def _group_row(leadership: GroupLeadership) -> rows.GroupRow:
+    leader, asked = leadership.leader, leadership.asked
+    return rows.GroupRow(
+        epoch=leadership.epoch,
+        leader_id=None if leader is None else leader.broker_id,
+        led_at=leadership.led_at,
+        led_epoch=leadership.led_epoch,
+        led_to_offset=leadership.led_to_offset,
+        asked_id=None if asked is None else asked.broker_id,
+        asked_epoch=leadership.asked_epoch,
+    )
 
 
 def _stopped_words(context: StepContext, failover: Failover) -> str:

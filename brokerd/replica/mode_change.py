@@ -96,6 +96,7 @@ class ModeChange:
         self._pending: list[PendingMode] = []
         self._electors: frozenset[int] = frozenset()  # the others that act by dledger, as a restarted leader heard
         self._in_force_until: int | None = None  # where the record of the policy in force ends; None: the log has none
+        self._save_failed = False  # the epoch file was not written when a change was to be adopted
 
     @property
     def pending(self) -> PendingMode | None:
@@ -190,13 +191,22 @@ class ModeChange:
         self._electors = frozenset(replica_ids)
 
     def adopt(self, now_s: float) -> bool:
-        """Take what is confirmed by now; returns whether the mode is another one. Call it whenever confirmOffset may have moved."""
+        """Take what is confirmed by now; returns whether the mode is another one. Call it whenever confirmOffset may have moved.
+
+        While the epoch file can't be written the old mode goes on, and a leader confirms nothing after the change.
+        """
         changed = False
         while self._may_adopt():
             change = self._pending[0]
             if not self._acts_by(change.policy):  # else it was written again
-                self._replica.adopt_mode(change, now_s)
-                changed = True
+                try:
+                    self._replica.adopt_mode(change, now_s)
+                except OSError as error:
+                    if not self._save_failed:  # it is called often
+                        logger.error("the mode stays, for the epoch file cannot be written, trying again: %s", error)
+                    self._save_failed = True
+                    break
+                changed, self._save_failed = True, False
             del self._pending[0]
             self._in_force_until = change.end_offset or None
             self.hold_back(now_s)

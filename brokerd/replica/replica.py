@@ -484,11 +484,13 @@ class Replica:
         self._in_sync.own_held(self.held_offset, now_s)
 
     def adopt_mode(self, change: PendingMode, now_s: float) -> None:
-        """A change of the mode is confirmed: this replica acts by it from now on."""
+        """A change of the mode is confirmed: this replica acts by it from now on. Raises OSError, and nothing has changed then."""
         led = self.leads
         settings = self._settings.with_policy(change.policy)
         elected = settings.mode is Mode.DLEDGER
         leader_id = settings.replica_id if led else self._id_at(self.leader_address)
+        if elected:
+            self._note_own_disk()
         self._save(
             policy=change.policy,
             role=Role.LEADER if led and not elected else Role.FOLLOWER,
@@ -507,7 +509,6 @@ class Replica:
             )
         self.elections = None
         if elected:
-            self._note_own_disk()
             vote = Vote(self.epoch, self._state.voted_for, self._state.leader_address)
             self.elections = Elections(self, self._store, vote, self._random, now_s)
             if led:

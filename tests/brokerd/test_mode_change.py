@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
+from brokerd.replica.epoch_file import EpochFile
 from brokerd.replica.epoch_record import Policy, pending_modes
 from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.headers_replica import ReplicaModeRequestHeader
 from mqwire.mode import Mode
-from tests.brokerd.broker_under_test import BrokerUnderTest
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, Node, QuorumGroup
+from tests.brokerd.replicated_broker import pair
+from tests.brokerd.replicated_broker import settle as settle_pair
 from tests.brokerd.test_damage_found_late import damage
 from tests.sim.store_harness import FILE_BYTES
 
@@ -145,6 +150,28 @@ def test_a_change_is_not_in_force_before_the_old_policy_has_confirmed_it() -> No
         group[2].pull()
     assert group[1].replica.modes.adopt(group[1].now_s) is True
     assert modes(group) == ["sync", Mode.DLEDGER, "sync"]
+
+
+def test_a_leader_whose_epoch_file_has_no_room_answers_on_and_adopts_the_change_once_it_has(
+    make_broker: MakeBroker,
+) -> None:
+    leader, follower = pair(make_broker)
+    replica = leader.broker.replica
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with patch.object(EpochFile, "save", side_effect=full):
+        replica.modes.request(ASYNC, leader.clock.monotonic(), leader.clock.time_ms())
+        leader.store.flush()
+        leader.broker.held_changed()
+        assert replica.settings.mode == Mode.SINGLE
+        sent = leader.store_message("orders")
+        leader.store.flush()
+        leader.broker.held_changed()
+        assert replica.confirm_offset == sent.physical_offset, "what follows is confirmed by the new mode alone"
+    leader.broker.held_changed()
+    assert leader.broker.replica.settings.mode == Mode.ASYNC
+    settle_pair(leader, follower)
+    assert follower.broker.replica.settings.mode == Mode.ASYNC
+    assert replica.confirm_offset == leader.store.end_offset
 
 
 def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> None:
@@ -499,7 +526,7 @@ def test_the_others_learn_of_a_change_that_its_leader_acted_by_and_power_cuts_to
     for node in group.nodes.values():
         node.lose_power()
     assert (modes(group), mode_records(group[0])) == (["sync", "async", "async"], [])
-    group[0].replica.promote(1, 2, group[0].now_s, FIRST_MS)
+    group[0].replica.promote(1, 2, group[0].now_s, FIRST_MS, with_incomplete_log=True)
     for number in (1, 2):
         group[number].replica.saw_epoch(2, "r0")
     settle(group)

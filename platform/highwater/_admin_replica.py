@@ -123,16 +123,24 @@ class ReplicaAdmin(AdminBase):
         expected_epoch: int,
         new_epoch: int,
         in_sync: Sequence[int] = (),
+        with_incomplete_log: bool = False,
         lost: Sequence[int] = (),
     ) -> ReplicaStatus:
         """Make the replica the group's master in `new_epoch`, if it is in `expected_epoch` now; safe to repeat.
 
         It does not look at the other replicas: fence the old master first. `in_sync` are those that follow in a moment: readers
-        are shown nothing new before they do. A group that elects its leader takes it only with `lost`, those of its voters that are
-        gone for good, a majority: see judge_recovery() in highwater/promotion.py. Raises BrokerError when it is refused.
+        are shown nothing new before they do. `with_incomplete_log`: although its log may lack records at its end. A group that
+        elects its leader takes it only with `lost`, those of its voters that are gone for good, a majority: see judge_recovery()
+        in highwater/promotion.py. Raises BrokerError when it is refused.
         """
         request = replica_requests.promote(
-            group, replica_id, expected_epoch=expected_epoch, new_epoch=new_epoch, in_sync=in_sync, lost=lost
+            group,
+            replica_id,
+            expected_epoch=expected_epoch,
+            new_epoch=new_epoch,
+            in_sync=in_sync,
+            with_incomplete_log=with_incomplete_log,
+            lost=lost,
         )
         return await self._status(address, request)
 

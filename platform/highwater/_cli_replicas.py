@@ -167,6 +167,7 @@ def _asked(
                 expected_epoch=request.expected_epoch,
                 new_epoch=request.new_epoch,
                 in_sync=request.in_sync,
+                with_incomplete_log=request.with_incomplete_log,
             )
 
 

@@ -34,6 +34,7 @@ class ScriptedReplica:
     in_sync_for_ms: int | None = 12_000
     has_caught_up: bool = True
     damage: str | None = None  # for which it takes no messages, and must not lead
+    incomplete: bool = False  # its log may lack records at its end
     led_in: list[int] = field(default_factory=list)
     epoch_starts: list[tuple[int, int]] = field(default_factory=lambda: [(1, 0)])
 
@@ -128,7 +129,7 @@ class ScriptedGroup:
             claims=replica.claims and not replica.leads,
             promotable=replica.replica_id not in self.electing and replica.damage is None,
             not_promotable_because=replica.damage,
-            log_may_be_incomplete=replica.damage is not None,
+            log_may_be_incomplete=replica.incomplete or replica.damage is not None,
             shows_below=self.mode == "sync",
             in_sync_epoch=None if replica.leads else replica.in_sync_epoch,
             in_sync_for_ms=None if replica.leads else replica.in_sync_for_ms,
@@ -178,6 +179,8 @@ class ScriptedGroup:
                 return self._answer(replica)
             if replica.epoch != expected_epoch or new_epoch <= expected_epoch:
                 return Answer(error=f"this replica is in epoch {replica.epoch}", refused=True)
+            if replica.incomplete and not with_incomplete_log:
+                return Answer(error="its log may have lost its end since it promised", refused=True)
             replica.leads, replica.epoch, replica.log_epoch = True, new_epoch, new_epoch
             replica.epoch_starts = [*replica.epoch_starts, (new_epoch, replica.end_offset)]
             replica.end_offset += 100

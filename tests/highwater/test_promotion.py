@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 from typing import Any
+from unittest.mock import create_autospec
 
+import msgspec
 import pytest
 
-from highwater import ConfigurationError, GroupMember, QuorumStatus, ReplicaStatus
+from highwater import Admin, ConfigurationError, GroupMember, QuorumStatus, ReplicaStatus
 from highwater._admin_replica import plan_promotion
+from highwater._cli_replicas import _carried_out
 from highwater.promotion import (
     Ballot,
     FormerLeader,
@@ -23,6 +26,7 @@ from highwater.promotion import (
     judge_recovery,
     promises_in,
 )
+from highwater.promotion_by_hand import promotion_by_hand
 
 BALLOT = Ballot(4, 5)
 
@@ -218,6 +222,19 @@ def test_silent_replicas_that_may_still_elect_are_not_overruled_whoever_agrees_t
     with pytest.raises(ConfigurationError, match="two leaders of one epoch"):
         plan_promotion(members(status(2, voters=[0, 1, 2]), electing), "broker-a", 2)
     assert plan_promotion(members(status(2, voters=[0, 1, 2]), status(1)), "broker-a", 2).cleanness.clean
+
+
+@pytest.mark.parametrize("incomplete", [False, True])
+def test_the_command_line_says_whether_the_loss_of_a_logs_end_was_known_when_it_promised(incomplete: bool) -> None:
+    """A broker whose log may have lost its end since it promised refuses else."""
+    promised = [status(one, log_may_be_incomplete=incomplete) for one in (1, 2, 0)]
+    plan = plan_promotion(members(*promised), "broker-a", 1)
+    admin = create_autospec(Admin, instance=True)
+    answers = {one.address: msgspec.structs.replace(one, epoch=plan.ballot.fence) for one in promised}
+    admin.demote.side_effect = lambda address, *_, **__: answers[address]
+    admin.promote.side_effect = lambda address, *_, **__: answers[address]
+    _carried_out(admin, plan, promotion_by_hand(plan, may_lose=incomplete))
+    assert admin.promote.call_args.kwargs["with_incomplete_log"] is incomplete
 
 
 def test_the_command_line_counts_replicas_of_which_no_one_knows_the_address() -> None:

@@ -228,6 +228,7 @@ def _lead_assigned(context: StepContext, view: GroupView, recovery: Recovery, ba
         expected_epoch=ballot.fence,
         new_epoch=ballot.epoch,
         in_sync=tuple(promises),
+        with_incomplete_log=True,  # an operator has agreed to the loss
     )
     if answer.status is None:
         words = say("Replica %(candidate_id)s was not promoted: %(error)s", candidate_id=target, error=answer.error)

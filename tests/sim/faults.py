@@ -32,6 +32,9 @@ class Faults:
     """Happens until `stopped`."""
 
     _fenced_late: str | None = None  # the leader that hears of the next fence a moment after the others
+    _loses_power: tuple[Machine, Machine] | None = (
+        None  # the first one, once it is asked to promise; the other is not heard then
+    )
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -95,6 +98,7 @@ class Faults:
             return plans
         return plans | {
             1: self._leader_alone,
+            2: self._power_cut_after_a_promise,
             8: self._worst_candidate_beside_a_new_disk,
             9: self._leader_alone_while_others_are_suspended,
         }
@@ -152,6 +156,14 @@ class Faults:
         if isinstance(request, Demote) and name == self._fenced_late and not self.stopped:
             self._fenced_late = None
             self._block([(self._world.control_plane.name, name)], self._loop.random.uniform(0.05, 0.5))
+        if isinstance(request, Demote) and self._loses_power is not None and not self.stopped:
+            machine, unheard = self._loses_power
+            if name == machine.name:
+                self._loses_power = None
+                self._block_for(_PROMOTION_S / 2, [(self._world.control_plane.name, unheard.name)])
+                cut_in_s = self._loop.random.uniform(0.02, 0.2)
+                self._loop.after(cut_in_s, machine.power_cut)
+                self._loop.after(cut_in_s + self._loop.random.uniform(0.1, 0.5), machine.start)
 
     def answer_leaves(self, name: str, request: Any) -> None:
         """A broker that has just answered that a change is done may lose its power before anything else happens."""
@@ -614,6 +626,20 @@ class Faults:
             loop.after(asked_in_s, lambda: control.start(control.failover(laggard.name)))
 
         loop.after(lag_s - 0.1, away)
+
+    def _power_cut_after_a_promise(self) -> None:
+        """Who is to lead loses what it held in memory alone, just after it has promised. Another replica is not heard by the
+        control plane then, so that the fence waits for its answer.
+        """
+        control, loop = self._world.control_plane, self._loop
+        leads = [one for one in self._world.machines if one.process and one.process.replica.leads]
+        followers = self._followers()
+        if not leads or len(followers) < 2 or loop.now_s < self._composed_until_s:
+            return
+        candidate, unheard = loop.random.sample(followers, 2)
+        self._composed_until_s = loop.now_s + _PROMOTION_S
+        self._loses_power = candidate, unheard
+        control.start(control.failover(candidate.name, drained=True))  # else the leader holds more, and leads again
 
     def _late_fence(self) -> None:
         """The leader hears of a fence a moment after the others, and what it has acknowledged meanwhile only it holds."""

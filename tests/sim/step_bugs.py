@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +15,7 @@ from brokerd.metadata_record import MetadataRecord
 from brokerd.replica import replica as replicas
 from brokerd.replica.epoch_file import changes_by_own_disk
 from brokerd.replica.in_sync import InSyncSet
+from brokerd.replica.replica import Replica
 from brokerd.replica.voters import Members, Tally
 from brokerd.services.acknowledgement import PendingAcknowledgements
 from brokerd.services.metadata_log import MetadataLog
@@ -27,7 +28,7 @@ from controlplane.failover import samples
 from controlplane.failover.disks import KnownDisk
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.fencing import Unpromised
-from controlplane.failover.promotion.verdict import GroupView, standing_of
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
 from mqwire.bodies import BrokerMemberGroup, ClusterInfo
@@ -303,6 +304,21 @@ def _no_one_is_stopped() -> Patched:
     return patch.object(order, "unpromised", lambda *arguments, **others: Unpromised((), ()))
 
 
+def _promises_outlive_a_power_cut() -> Patched:
+    promote, free = Replica.promote, order._free_to_lead
+
+    def promotes(self: Replica, *arguments: Any, **others: Any) -> None:
+        promote(self, *arguments, **{**others, "with_incomplete_log": True})
+
+    def is_free(promotion: order.Promotion, view: GroupView) -> ReplicaView:
+        return replace(free(promotion, view), log_may_be_incomplete=False)
+
+    both = ExitStack()
+    both.enter_context(patch.object(Replica, "promote", promotes))
+    both.enter_context(patch.object(order, "_free_to_lead", is_free))
+    return both
+
+
 def _every_disk_counts() -> Patched:
     return patch.object(samples, "disk_after", lambda known, status, leader: KnownDisk(status.incarnation))
 
@@ -388,5 +404,6 @@ STEP_BUGS = (
     PlantedBug("a silent replica that may lead is not stopped", "async", "sync", _no_one_is_stopped),
     PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts, 3),
     PlantedBug("every disk counts", "sync", "sync", _every_disk_counts, 3),
+    PlantedBug("a promise outlives the power cut of who gave it", "sync", "async", _promises_outlive_a_power_cut, 3),
     PlantedBug("a new leader does not inherit the in-sync set", "sync", "sync", _in_sync_set_not_inherited),
 )

@@ -164,12 +164,11 @@ class BrokerProcess:
             now_s: float,
             now_ms: int,
             in_sync: Collection[int] = (),
-            *,
-            with_incomplete_log: bool = False,
+            **options: bool,
         ) -> None:
             led, epoch, confirmed = replica.leads, replica.epoch, replica.confirm_offset
             log = (EpochMap(replica.epochs.entries), broker.store.end_offset)
-            promote(expected_epoch, new_epoch, now_s, now_ms, in_sync, with_incomplete_log=with_incomplete_log)
+            promote(expected_epoch, new_epoch, now_s, now_ms, in_sync, **options)
             if not led or replica.epoch != epoch:
                 self._inherits(in_sync, now_s, confirmed)
                 self._promoted(expected_epoch, epoch, *log)

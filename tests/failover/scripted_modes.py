@@ -101,9 +101,17 @@ class ScriptedModes:
         return self.group._members(cluster, address, group=group, change=change, replica_id=replica_id)
 
     def _promote(
-        self, cluster: Cluster, address: str, *, group: str, replica_id: int, expected_epoch: int, new_epoch: int
+        self,
+        cluster: Cluster,
+        address: str,
+        *,
+        group: str,
+        replica_id: int,
+        expected_epoch: int,
+        new_epoch: int,
+        with_incomplete_log: bool,
     ) -> Answer:
-        self.asked.append(f"promote {replica_id}")
+        self.asked.append(f"promote {replica_id}{' with an incomplete log' if with_incomplete_log else ''}")
         self.claims = False
         self.group.elect(replica_id)
         return self.group._answer(self.group[replica_id])

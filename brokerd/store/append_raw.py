@@ -101,13 +101,17 @@ class RawAppender:
         return entries
 
     def _goes_back(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Whether the log of a replica that started over has the first message of a queue of which it knew a later number only:
-        the topic was deleted after that message, and its leader said where the next one of the name goes on.
+        """Whether a queue that shows no message, and knows a later number, has its first one with this.
+
+        - A replica that started over: the topic was deleted after this message, and its leader said where the next one of the
+          name goes on.
+        - A power cut has brought the files of a deleted topic's queue back: its leader has forgotten the deletion with the log's
+          first files, and counts from zero.
         """
         if queue_offset >= queue.next_offset:
             return False  # as ever: nothing is read for it
         last = self._consume_queues.read(queue, queue.next_offset - 1, 1)
-        return len(last) == ENTRY.size and ENTRY.unpack(last)[0] < self._log.min_offset
+        return len(last) == ENTRY.size and ENTRY.unpack(last)[0] < max(self._log.min_offset, queue.floor_physical_offset)
 
     def read(self, offset: int, max_bytes: int, bound: int, record_crc_from: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""

@@ -152,6 +152,44 @@ def test_a_follower_takes_the_number_with_which_its_leader_begins_a_new_topic() 
     assert bodies(follower)[-1] == b"of the new topic"
 
 
+def test_a_follower_whose_disk_brought_deleted_queues_back_takes_the_number_with_which_its_leader_begins() -> None:
+    """Their entries are hidden, and stay on its disk: a queue of the new topic has messages. They were taken for the queue's last."""
+    clock = ManualClock(FOUR_IN_THE_MORNING - 100 * HOUR_MS)
+    disk = MemoryDisk()
+    leader, follower = open_store(MemoryDisk(), clock), open_store(disk)
+
+    def level() -> None:
+        leader.flush()
+        while follower.end_offset < leader.end_offset:
+            follower.append_raw(leader.read_raw(follower.end_offset, 1 << 20), follower.end_offset)
+        follower.flush()
+
+    leader.append([message(b"0", queue_id=1), message(b"1", queue_id=1)])
+    level()
+    follower.flush_consume_queues()
+    for store in (leader, follower):
+        store.delete_topic("orders")
+    leader.append([message(b"of the new topic")])
+    level()
+    disk = disk.after_losing_all_unsynced()
+    follower = open_store(disk)
+    assert follower.max_offset("orders", 1) == 2, "its files are there again"
+    leader.append([message(bytes(1000), topic="others") for _ in range(16)])
+    clock.time_ms = FOUR_IN_THE_MORNING
+    leader.append([message(bytes(1000), topic="others") for _ in range(16)])
+    leader.flush_consume_queues()
+    level()
+    assert leader.delete_expired(clock.time_ms).deleted_commit_log_files
+    leader.append([message(b"first of its queue", queue_id=1)])
+    level()
+    for _ in range(2):
+        assert [(found.queue_offset, found.body) for found in read_queue(follower, "orders", 1)] == [
+            (0, b"first of its queue")
+        ]
+        follower.close()
+        follower = open_store(disk)
+
+
 def test_a_follower_that_starts_over_takes_the_messages_of_a_topic_that_was_deleted_after_them() -> None:
     """Its leader had said where the queue goes on after the deletion; the first message was one too low, and refused for ever."""
     clock = ManualClock(FOUR_IN_THE_MORNING - 100 * HOUR_MS)

@@ -97,6 +97,7 @@ def replica_status(broker: StatusSource) -> ReplicaStatus:
         quorum=_quorum_status(broker),
         pending_mode=None if replica.modes.pending is None else replica.modes.pending.policy.mode,
         shows_below=settings.shows_below,
+        led_last_epoch=replica.led_last_epoch,
         in_sync_epoch=None if replica.lease is None else replica.lease[0],
         in_sync_for_ms=None if replica.lease is None else int((replica.lease[1] - now_s) * 1000),
         incarnation=replica.saved.incarnation,

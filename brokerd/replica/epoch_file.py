@@ -47,6 +47,7 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     epoch_map: tuple[tuple[int, int], ...] = ()
     # Every other replica that ever followed this one or was followed: id -> address. A restarted leader must ask them all.
     replicas: dict[int, str] = {}
+    led_epoch: int = 0  # the last one in which it led; 0 when its log was truncated since
     # Up to where readers could be shown the log when this was saved: what comes after may still be truncated.
     confirm_offset: int = 0
     # Of a quorum-led group: whom this replica voted for in `epoch`, for ever (the Raft paper, section 5.2).

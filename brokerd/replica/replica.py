@@ -174,6 +174,11 @@ class Replica:
         return not self.members.knows(own_id, incarnation) or own_id in self.members.replacing
 
     @property
+    def led_last_epoch(self) -> bool:
+        """Whether it led in its log's last epoch, and has all that its log had then: so all that its readers were shown."""
+        return self._state.led_epoch == self._epochs.last_epoch > 0
+
+    @property
     def saved(self) -> EpochState:
         """What the epoch file says."""
         return self._state
@@ -472,7 +477,8 @@ class Replica:
         start_offset = self._store.end_offset
         # Its own epoch, too: once the record that says so is damaged, nothing else would tell of which epoch the log's end is.
         begun = (*self._epoch_map_to_save(), (epoch, start_offset))
-        self._save(epoch=epoch, role=Role.LEADER, leader_address=None, joined=True, **_COMPLETE, epoch_map=begun)
+        led = {"epoch": epoch, "led_epoch": epoch, "role": Role.LEADER, "leader_address": None}
+        self._save(**led, joined=True, **_COMPLETE, epoch_map=begun)
         record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms)
         self._epochs.begin(epoch, start_offset)
         self._frozen_until_s = float("-inf")
@@ -769,7 +775,7 @@ class Replica:
             self._save(policy=policy)
             self.modes.learn(policy)
         self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
-        self._save()
+        self._save(led_epoch=0)
         empty()
 
     def truncate(self, to_offset: int, truncate_store: Callable[[int], None], *, confirmed: bool = False) -> None:
@@ -779,9 +785,12 @@ class Replica:
         """
         if self.leads:
             raise RoleRefused("a leader's log is never truncated")
+        changes = {"led_epoch": 0} if self._state.led_epoch else {}
         if confirmed:
             self._joins_at = None
-            self._save(joined=False)
+            changes["joined"] = False
+        if changes:
+            self._save(**changes)
         truncate_store(to_offset)
         self._epochs.truncate(to_offset)
         self._members.truncate(to_offset)

@@ -111,7 +111,9 @@ class RawAppender:
         if queue_offset >= queue.next_offset:
             return False  # as ever: nothing is read for it
         last = self._consume_queues.read(queue, queue.next_offset - 1, 1)
-        return len(last) == ENTRY.size and ENTRY.unpack(last)[0] < max(self._log.min_offset, queue.floor_physical_offset)
+        return len(last) == ENTRY.size and ENTRY.unpack(last)[0] < max(
+            self._log.min_offset, queue.floor_physical_offset
+        )
 
     def read(self, offset: int, max_bytes: int, bound: int, record_crc_from: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""

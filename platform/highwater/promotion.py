@@ -59,7 +59,8 @@ class Standing:
 
     `disk_is_new`: its disk took the place of one that counted, and has not caught up since; what that one held is gone.
     `log_may_be_incomplete`: its disk lost or damaged what may have counted, and it has not caught up since.
-    `shows_below`: leaders show readers what too few hold, while too few are in sync. Until `in_sync_until_s`, by the caller's
+    `shows_below`: leaders show readers what too few hold, while too few are in sync. `led_last_epoch`: it led in its log's last
+    epoch, and holds all that it has shown in that. Until `in_sync_until_s`, by the caller's
     clock, the leader of `in_sync_epoch` has shown no one anything that this replica does not hold. `incarnation`: of its disk.
     """
 
@@ -74,6 +75,7 @@ class Standing:
     disk_is_new: bool = False
     log_may_be_incomplete: bool = False
     shows_below: bool = False
+    led_last_epoch: bool = False
     in_sync_epoch: int | None = None
     in_sync_until_s: float | None = None
     incarnation: str = ""
@@ -99,6 +101,7 @@ class Standing:
             disk_is_new=not status.has_caught_up,
             log_may_be_incomplete=status.log_may_be_incomplete,
             shows_below=status.shows_below,
+            led_last_epoch=status.led_last_epoch,
             in_sync_epoch=status.in_sync_epoch,
             in_sync_until_s=None if lease_ms is None or asked_at_s is None else asked_at_s + lease_ms / 1000,
             incarnation=status.incarnation,
@@ -273,7 +276,7 @@ def cleanness_of(
         )
         return Cleanness(False, because, *at_risk)
     led_last = _no_one_led_after(former, answers, counted)
-    if len(counted) >= group.needed and not led_last and _may_have_shown(group, counted):
+    if len(counted) >= group.needed and not led_last and _may_have_shown(group, answers, counted):
         because = say(
             "%(name)s holds everything that was acknowledged, but %(who)s may have shown consumers what no other replica holds:"
             " too few were in sync with it, or no one knows when it ended (minInSyncReplicas lets it go on). Those would be"
@@ -442,7 +445,7 @@ def _no_one_led_after(
     return all(one.log_epoch <= own.log_epoch for one in answers.values())
 
 
-def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
+def _may_have_shown(group: Group, answers: Mapping[int, Standing], counted: Mapping[int, Standing]) -> bool:
     """Whether readers may have seen what none of these holds: by a leader that showed what too few held."""
     former = group.former
     known_epoch = 0 if former is None else former.epoch or 0
@@ -451,6 +454,8 @@ def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
     )
     leader_answers = former is not None and former.replica_id in counted and not led_later
     if not any(one.shows_below for one in counted.values()) or leader_answers or len(counted) == len(group.replica_ids):
+        return False
+    if _newest_leader_counts(group, answers, counted):
         return False
     if former is None or former.ended_at_s is None:
         return True
@@ -464,6 +469,16 @@ def _may_have_shown(group: Group, counted: Mapping[int, Standing]) -> bool:
         and one.in_sync_epoch == former.epoch
         and one.in_sync_until_s > former.ended_at_s
         for one in counted.values()
+    )
+
+
+def _newest_leader_counts(group: Group, answers: Mapping[int, Standing], counted: Mapping[int, Standing]) -> bool:
+    """Whether who led in the newest epoch is among these, by its own word. Every replica answers: no one has led in a newer one."""
+    if not answers.keys() >= {*group.replica_ids}:
+        return False
+    newest = max(max(one.log_epoch, one.in_sync_epoch or 0) for one in answers.values())
+    return any(one.led_last_epoch and one.log_epoch == newest for one in counted.values()) and not any(
+        epoch > newest for epoch in group.may_have_led.values()
     )
 
 

@@ -153,7 +153,9 @@ def test_a_follower_takes_the_number_with_which_its_leader_begins_a_new_topic() 
 
 
 def test_a_follower_whose_disk_brought_deleted_queues_back_takes_the_number_with_which_its_leader_begins() -> None:
-    """Their entries are hidden, and stay on its disk: a queue of the new topic has messages. They were taken for the queue's last."""
+    """Their entries are hidden, and stay on its disk, for a queue of the new topic has messages. They were taken for the queue's
+    last ones.
+    """
     clock = ManualClock(FOUR_IN_THE_MORNING - 100 * HOUR_MS)
     disk = MemoryDisk()
     leader, follower = open_store(MemoryDisk(), clock), open_store(disk)

@@ -122,6 +122,37 @@ def test_a_log_that_may_have_lost_its_end_since_it_promised_leads_only_where_tha
     assert follower.replica.leads
 
 
+def test_who_led_last_says_so_until_its_log_has_another_epoch() -> None:
+    leader, follower = group()
+    leader.send()
+    follower.pull_from(leader)
+    assert (leader.replica.led_last_epoch, follower.replica.led_last_epoch) == (True, False)
+    leader.replica.step_down(4, None)
+    leader.restart()
+    assert leader.replica.led_last_epoch
+    follower.pull_from(leader)
+    follower.replica.promote(4, 5, 0.0, 0)
+    leader.replica.saw_epoch(5, "r1")
+    for _ in range(3):
+        leader.pull_from(follower)
+    assert (leader.replica.led_last_epoch, follower.replica.led_last_epoch) == (False, True)
+
+
+def test_who_led_last_no_longer_says_so_when_its_log_was_truncated() -> None:
+    """What it had shown may be gone, and nothing of the next leader is there yet."""
+    leader, follower = group()
+    for _ in range(3):
+        follower.pull_from(leader)
+    leader.send()
+    follower.replica.promote(1, 2, 0.0, 0)
+    leader.replica.saw_epoch(2, "r1")
+    leader.cut_for(leader.pull_from(follower))
+    assert leader.replica.epochs.last_epoch == 1
+    assert not leader.replica.led_last_epoch
+    leader.restart()
+    assert not leader.replica.led_last_epoch
+
+
 def test_a_slave_that_is_a_round_trip_behind_a_steady_load_stays_in_sync() -> None:
     leader, follower = Member(0, leader=True, mode=Mode.SYNC), Member(1, mode=Mode.SYNC)
     leader.replica.promote(0, 1, 0.0, 0)

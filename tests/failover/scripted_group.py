@@ -131,6 +131,7 @@ class ScriptedGroup:
             not_promotable_because=replica.damage,
             log_may_be_incomplete=replica.incomplete or replica.damage is not None,
             shows_below=self.mode == "sync",
+            led_last_epoch=replica.led_in[-1:] == [replica.log_epoch],
             in_sync_epoch=None if replica.leads else replica.in_sync_epoch,
             in_sync_for_ms=None if replica.leads else replica.in_sync_for_ms,
             incarnation=replica.disk,

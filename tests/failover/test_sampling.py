@@ -16,7 +16,9 @@ from controlplane.common.errors import ClusterSlow
 from controlplane.failover import tasks
 from controlplane.failover.models import FailoverKind, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.services import group_preflight
+from controlplane.failover.promotion.verdict import cleanness_of
 from controlplane.failover.sampling import cluster_sample
+from controlplane.failover.selectors import group_get, group_view
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World
@@ -129,6 +131,26 @@ def test_who_answers_is_not_called_down_by_an_older_look_at_its_process(
         cluster_sample(cluster, driver)
     found = cluster_health(Cluster.objects.get(pk=cluster.pk))
     assert (found.status, found.sentences) == (health, sentences)
+
+
+@pytest.mark.parametrize("led_unseen", [0, 2])
+def test_a_master_that_led_again_between_two_looks_is_promoted_again_beside_a_new_disk(
+    world: World, driver: DriverTwin, led_unseen: int
+) -> None:
+    """It was restarted, and fenced before it was seen to lead: it says itself that it led last. Where another did, that one may
+    have shown what no other holds.
+    """
+    cluster = make_replicated(world.acme, "three", "sync", replicas=3)
+    with ScriptedGroup.of(cluster).answering() as group:
+        cluster_sample(cluster, driver)
+        for one in group.replicas:
+            one.leads, one.epoch, one.log_epoch, one.in_sync_for_ms = False, 8, 7, None
+        group[led_unseen].led_in.append(7)
+        group[0].end_offset = 2000
+        group[2].disk, group[2].has_caught_up = "second", False
+        cluster_sample(cluster, driver)
+    found = group_view(group_get(cluster, "broker-a"))
+    assert cleanness_of(found, 0).clean is (led_unseen == 0)
 
 
 def test_a_single_broker_is_not_looked_at_until_it_gets_replicas(world: World) -> None:

@@ -72,6 +72,11 @@ class ReplicaSample(BaseModel):
     shows_below = models.BooleanField(
         default=False, db_default=False, help_text="a leader shows readers what too few hold, while too few are in sync"
     )
+    led_last_epoch = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="it led in its log's last epoch, and holds all that it has shown in that",
+    )
     surely_held_by = models.IntegerField(
         null=True,
         help_text="so many replicas surely hold what is acknowledged, by its mode; null: it does not say",

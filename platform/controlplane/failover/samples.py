@@ -123,6 +123,7 @@ def answer_noted(
         **lease,
         "log_may_be_incomplete": status.log_may_be_incomplete or has_lost,
         "shows_below": status.shows_below,
+        "led_last_epoch": status.led_last_epoch,
         "surely_held_by": surely_held_by(status),
         # What it acknowledged as leader may be on these: who is no leader any more names none.
         **({"follower_ids": [one.replica_id for one in status.followers]} if leads else {}),

@@ -156,6 +156,7 @@ def replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView:
         disk_offset=sample.disk_offset,
         log_may_be_incomplete=sample.log_may_be_incomplete,
         shows_below=sample.shows_below,
+        led_last_epoch=sample.led_last_epoch,
         surely_held_by=sample.surely_held_by,
         follower_ids=sample.follower_ids or (),
         in_sync_epoch=sample.in_sync_epoch,

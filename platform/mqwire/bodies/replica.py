@@ -70,6 +70,8 @@ class ReplicaStatus(Body, frozen=True, kw_only=True):
     pending_mode: str | None = None  # written to the log, and not in force yet
     # Of mode sync: a leader shows readers what fewer than in_sync_replicas hold, while too few are in sync (minInSyncReplicas).
     shows_below: bool = False
+    # It led in its log's last epoch, and its log was not truncated since: it holds all that it has shown in that epoch.
+    led_last_epoch: bool = False
     # Until then (below 0: so long ago) the leader of that epoch has shown no one anything that this slave does not hold.
     in_sync_epoch: int | None = None
     in_sync_for_ms: int | None = None

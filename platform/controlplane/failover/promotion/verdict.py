@@ -67,6 +67,7 @@ class ReplicaView:
     disk_offset: int | None = None
     log_may_be_incomplete: bool = False
     shows_below: bool = False
+    led_last_epoch: bool = False
     surely_held_by: int | None = None  # what is acknowledged, by its mode
     follower_ids: Sequence[int] = ()  # when it was last seen leading
     in_sync_epoch: int | None = None
@@ -343,6 +344,7 @@ def standing_of(replica: ReplicaView) -> Standing | None:
         disk_is_new=replica.disk_is_new,
         log_may_be_incomplete=replica.log_may_be_incomplete,
         shows_below=replica.shows_below,
+        led_last_epoch=replica.led_last_epoch,
         in_sync_epoch=replica.in_sync_epoch,
         in_sync_until_s=None if replica.in_sync_until is None else replica.in_sync_until.timestamp(),
     )

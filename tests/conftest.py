@@ -145,6 +145,17 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None, postgres_url: str) -> None:
     """pytest-django's hook: whoever wants the database gets PostgreSQL started first, and a copy of migrated tables."""
+    from django.contrib.auth.management import create_permissions
+    from django.contrib.contenttypes.management import create_contenttypes
+    from django.db.models.signals import post_migrate
+
+    # Whenever Django has emptied the tables it writes a row for each model and right into two of its own, which nothing here reads:
+    # that takes four times as long as to empty them all.
+    for receiver, uid in (
+        (create_permissions, "django.contrib.auth.management.create_permissions"),
+        (create_contenttypes, None),
+    ):
+        assert post_migrate.disconnect(receiver, dispatch_uid=uid), f"{receiver.__name__} is called by another name"
     if _postgres is not None:
         from django.db import connection
 

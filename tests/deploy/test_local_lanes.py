@@ -75,6 +75,23 @@ def test_a_room_that_belongs_to_no_group_runs_too(tmp_path: Path, capfd: pytest.
     assert "others: tests/new tests/newer" in output
 
 
+def test_the_group_that_mostly_waits_takes_no_lane(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The three lanes end only when it has run."""
+    sign = tmp_path / "sign"
+    waits = f"""
+import pathlib, time
+
+def test_waits():
+    until_s = time.monotonic() + 60
+    while not pathlib.Path({str(sign)!r}).exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+"""
+    gives = f"import pathlib\n\ndef test_gives():\n    pathlib.Path({str(sign)!r}).touch()\n"
+    rooms = dict.fromkeys(("console", "controlplane", "failover"), waits)
+    assert _run(_repository(tmp_path, **rooms, nemesis=gives), capfd)[0] == 0
+
+
 def test_groups_name_rooms_that_exist_and_each_of_them_once() -> None:
     rooms = [room for members in GROUPS.values() for room in members]
     assert len(rooms) == len(set(rooms))

@@ -43,8 +43,10 @@ _RESUME_AFTER_S = (1.0, 5.0)
 class Clients:
     """Threads that run until the block ends; what they note is in `history`."""
 
-    def __init__(self, group: ReplicaGroup, seed: int) -> None:
+    def __init__(self, group: ReplicaGroup, seed: int, send_pause_s: float = 0.0) -> None:
+        """Each sender waits `send_pause_s` after every message that was acknowledged."""
         self.history = History()
+        self._send_pause_s = send_pause_s
         self._group = group
         self._seed = seed
         self._over = threading.Event()
@@ -103,6 +105,7 @@ class Clients:
                     result = producer.send(Message(TOPIC, key.encode()), queue=queue, timeout_ms=_SEND_TIMEOUT_MS)
                     if result.status is SendStatus.SEND_OK:
                         self.history.acknowledged.append(Acknowledged(key, queue_id, result.queue_offset))
+                        self._over.wait(self._send_pause_s)
                         continue
                 self._over.wait(_PAUSE_S)
 

@@ -49,8 +49,19 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
 
 
-def run(mode: str, seed: int, seconds: float, folder: Path, say: Callable[[str], object] = print) -> Outcome:
-    """Disturb a group for so long, then judge. What this machine does not allow is left out, and said so."""
+def run(
+    mode: str,
+    seed: int,
+    seconds: float,
+    folder: Path,
+    say: Callable[[str], object] = print,
+    *,
+    send_pause_s: float = 0.0,
+) -> Outcome:
+    """Disturb a group for so long, then judge. What this machine does not allow is left out, and said so.
+
+    `send_pause_s` is how long a sender rests after each message; without it clients take all of a processor that they get.
+    """
     outcome = Outcome(mode, seed)
     replicas = MODES[mode]
     kinds: list[Kind] = list(PROCESSES)
@@ -75,7 +86,7 @@ def run(mode: str, seed: int, seconds: float, folder: Path, say: Callable[[str],
         group = stack.enter_context(_group(mode, folder, places, disks))
         leader = wait_leader(group)
         create_topic(group[leader].address, TOPIC, queues=QUEUES, namesrv=group.namesrv)
-        clients = Clients(group, seed)
+        clients = Clients(group, seed, send_pause_s)
         sky = Sky(group, places, disks)
         with clients.running():
             _disturb(sky, forecast(seed, replicas, kinds), seconds, outcome, say)

@@ -477,9 +477,9 @@ def _newest_leader_counts(group: Group, answers: Mapping[int, Standing], counted
     if not answers.keys() >= {*group.replica_ids}:
         return False
     newest = max(max(one.log_epoch, one.in_sync_epoch or 0) for one in answers.values())
-    return any(one.led_last_epoch and one.log_epoch == newest for one in counted.values()) and not any(
-        epoch > newest for epoch in group.may_have_led.values()
-    )
+    # With a disk that was replaced since, a replica may have led in one of which no log has anything.
+    known = max((0 if group.former is None else group.former.epoch or 0, *group.may_have_led.values()))
+    return known <= newest and any(one.led_last_epoch and one.log_epoch == newest for one in counted.values())
 
 
 def _hold_all_that_it_said(group: Group, former: FormerLeader, counted: Mapping[int, Standing]) -> bool:

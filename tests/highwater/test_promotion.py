@@ -319,23 +319,24 @@ def test_who_was_asked_to_lead_and_is_silent_may_have_shown_what_no_other_holds(
 
 
 @pytest.mark.parametrize(
-    ("said_of_seven", "may_have_led", "clean"),
+    ("said_of_seven", "former", "may_have_led", "clean"),
     [
-        ({0: {"led_last_epoch": True}, 1: {}, 2: {"disk_is_new": True}}, {}, True),
-        ({0: {}, 1: {}, 2: {"disk_is_new": True}}, {}, False),
-        ({0: {"led_last_epoch": True}, 1: {}}, {}, False),  # who is silent may have led in a newer one
-        ({0: {"led_last_epoch": True}, 1: {}, 2: {"disk_is_new": True}}, {2: 9}, False),  # with the disk of before
-        ({0: {"led_last_epoch": True}, 1: {"in_sync_epoch": 9}, 2: {"disk_is_new": True}}, {}, False),
-        ({0: {"led_last_epoch": True, "log_may_be_incomplete": True}, 1: {}, 2: {}}, {}, False),
+        ({0: {"led_last_epoch": True}, 1: {}, 2: {"disk_is_new": True}}, (0, 3), {}, True),
+        ({0: {}, 1: {}, 2: {"disk_is_new": True}}, (0, 3), {}, False),
+        ({0: {"led_last_epoch": True}, 1: {}}, (0, 3), {}, False),  # who is silent may have led in a newer one
+        ({0: {"led_last_epoch": True}, 1: {}, 2: {"disk_is_new": True}}, (0, 3), {2: 9}, False),  # with its old disk
+        ({0: {"led_last_epoch": True}, 1: {}, 2: {"disk_is_new": True}}, (2, 9), {}, False),  # it was seen to lead so
+        ({0: {"led_last_epoch": True}, 1: {"in_sync_epoch": 9}, 2: {"disk_is_new": True}}, (0, 3), {}, False),
+        ({0: {"led_last_epoch": True, "log_may_be_incomplete": True}, 1: {}, 2: {}}, (0, 3), {}, False),
     ],
 )
 def test_who_says_that_it_led_last_has_all_that_it_showed_though_no_one_saw_it_lead(
-    said_of_seven: dict[int, dict[str, Any]], may_have_led: dict[int, int], clean: bool
+    said_of_seven: dict[int, dict[str, Any]], former: tuple[int, int], may_have_led: dict[int, int], clean: bool
 ) -> None:
     """It was restarted, led again between two looks, in epoch seven, and was fenced; the disk of another replica is new."""
-    former = FormerLeader(replica_id=0, epoch=3, ended_at_s=50.0)
     answers = by_id(*(said(key, log_epoch=7, shows_below=True, **changes) for key, changes in said_of_seven.items()))
-    looked_at = replace(group(former=former), may_have_led=may_have_led)
+    seen = FormerLeader(replica_id=former[0], epoch=former[1], ended_at_s=50.0)
+    looked_at = replace(group(former=seen), may_have_led=may_have_led)
     assert cleanness_of(looked_at, answers, 1).clean is clean
 
 

@@ -260,7 +260,7 @@ class Replica:
         self._epochs = read_epoch_map(self._store, self._state.epoch_map)
         self._members = read_members(self._store, self._settings.members, self._state.member_history)
 
-    def _note_own_disk(self, doubts: Collection[TailDoubt] = ()) -> None:
+    def _note_own_disk(self, doubts: Collection[TailDoubt]) -> None:
         if changes := changes_by_own_disk(self._state, doubts, self._settings.durable_counts, self._random):
             self._save(**changes)
 
@@ -495,8 +495,6 @@ class Replica:
         settings = self._settings.with_policy(change.policy)
         elected = settings.mode is Mode.DLEDGER
         leader_id = settings.replica_id if led else self._id_at(self.leader_address)
-        if elected:
-            self._note_own_disk()
         self._save(
             policy=change.policy,
             role=Role.LEADER if led and not elected else Role.FOLLOWER,

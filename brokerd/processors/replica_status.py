@@ -124,4 +124,5 @@ def _quorum_status(broker: StatusSource) -> QuorumStatus | None:
         change_pending=elections.change_pending,
         transferring_to=elections.transferring_to,
         not_electable_because=elections.why_not_electable(),
+        has_caught_up=replica.saved.joined,
     )

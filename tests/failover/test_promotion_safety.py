@@ -163,6 +163,27 @@ def test_voters_of_the_past_count_where_who_names_them_may_win(
     assert not is_safe(replicas)
 
 
+@pytest.mark.parametrize(
+    ("of_0", "safe"),
+    [
+        ({"log_epoch": 0, "end_offset": 0, "held_offset": 0}, True),
+        ({"end_offset": 500, "held_offset": 500}, True),
+        ({"end_offset": 1300, "held_offset": 1300}, False),  # its own log is the longest: 2 would vote for it
+    ],
+)
+def test_an_elector_whose_disk_is_new_gives_no_vote_to_one_that_is_outrun(of_0: dict[str, object], safe: bool) -> None:
+    """On the way out of dledger only 1 acts by sync, and holds most; 2 has lost its log's end to a power cut."""
+    voters = [0, 1, 2]
+    new = QuorumStatus(state="pre-candidate", voters=voters, has_caught_up=False)
+    replicas = [
+        slave_view(0, **{"promotable": True, "quorum": new, **of_0}),
+        slave_view(1, promotable=True, end_offset=1200, held_offset=1200),
+        slave_view(2, promotable=True, quorum=QuorumStatus(state="pre-candidate", voters=voters)),
+    ]
+    assert is_safe(replicas) is safe
+    assert not is_safe([replace(replicas[0], quorum=replicas[2].quorum), *replicas[1:]])
+
+
 def test_the_refusal_says_how_many_are_needed_and_the_way_out() -> None:
     replicas = [replica(0, "elects, silent"), replica(1, "assigned"), replica(2, "elects")]
     group = GroupView(name="broker-a", in_sync_replicas=2, replicas=replicas, elects=True, elections_in_doubt=True)

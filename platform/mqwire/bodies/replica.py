@@ -31,6 +31,7 @@ class QuorumStatus(Body, frozen=True, kw_only=True):
     change_pending: bool = False  # of who counts, not confirmed yet; reported by the leader
     transferring_to: int | None = None
     not_electable_because: str | None = None
+    has_caught_up: bool = True  # see ReplicaStatus; until then it votes for no one whose log has an epoch
 
 
 class ReplicaStatus(Body, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ voters. A replica that no longer elects stays so until a later record of the mod
 does not answer may still elect.
 
 Replicas that have missed a change of the voters name older ones. These decide nothing where so many hold more than each replica
-that names them that it could not win: no one votes for a shorter log (the Raft paper, section 5.4.1).
+that names them that it could not win: no one votes for a shorter log (the Raft paper, section 5.4.1), nor does a disk that is new.
 """
 
 from __future__ import annotations
@@ -59,7 +59,16 @@ def _lacks_votes(group: GroupView, candidate: ReplicaView, voters: int, doubtful
         return False
     if not all(_holds_more(one, candidate) for one in group.replicas if one.quorum is None):
         return False
-    return not election_may_be_won(voters, sum(not _holds_more(one, candidate) for one in doubtful))
+    return not election_may_be_won(voters, sum(_may_vote_for(candidate, one) for one in doubtful))
+
+
+def _may_vote_for(candidate: ReplicaView, voter: ReplicaView) -> bool:
+    """Whether the voter may give this replica its vote. One whose disk is new gives none before it has caught up with a leader,
+    but to found a group, where no log has an epoch.
+    """
+    if voter is not candidate and candidate.log_epoch and voter.quorum is not None and not voter.quorum.has_caught_up:
+        return False
+    return not _holds_more(voter, candidate)
 
 
 def _holds_more(replica: ReplicaView, candidate: ReplicaView) -> bool:

@@ -21,7 +21,7 @@ from tests.daemons import BrokerDaemon, ReplicaGroup
 from tests.dledger.groups import WAIT_S, quorum_group, status, wait_all_level, wait_leader
 from tests.processes import steady_ports, wait_until
 from tests.remoting import Refused, call, create_topic
-from tests.replication.replicas import read_all, send_until_ok
+from tests.replication.replicas import read_all, registered, send_until_ok
 
 pytestmark = pytest.mark.timeout(240)
 TOPIC = "orders"
@@ -134,6 +134,7 @@ def test_a_group_grows_by_an_observer_that_becomes_a_voter_and_shrinks_again(
 
 def test_a_group_with_an_assigned_leader_refuses_what_is_for_electing_ones(tmp_path: Path) -> None:
     with ReplicaGroup.start(tmp_path, replicas=1) as single:
+        wait_until(lambda: bool(registered(single)), timeout_s=WAIT_S, what="its registration")
         code, text = run("transferLeadership", "-n", single.namesrv, "-b", single.name, "--broker-id", "1")
         assert code != 0
         assert "does not elect its leader" in text

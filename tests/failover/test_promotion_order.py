@@ -135,6 +135,23 @@ def test_a_fence_whose_worker_dies_before_the_decision_is_asked_again_whole() ->
     assert around.promotion.decided_id == 1
 
 
+def test_a_fence_that_no_one_can_promise_any_more_is_reserved_again() -> None:
+    """Who led last claimed the next epoch, and is gone again."""
+    around = Surroundings(ASKED_FOR)
+    around.slaves = {one: replace(view, epoch=5) for one, view in around.slaves.items()}
+    carried_out(order.fence(ASKED_FOR), around.carry_out)
+    assert around.kinds() == ["Look", "Reserve", "Fence", "Stop", "NoteSendsStopped", "Look", "Decide"]
+
+
+def test_a_fence_that_another_leader_has_passed_is_not_reserved_again() -> None:
+    around = Surroundings(ASKED_FOR)
+    around.slaves = {one: replace(view, epoch=5) for one, view in around.slaves.items()}
+    around.slaves[2] = replace(around.slaves[2], role="master")
+    with pytest.raises(StepFailed, match="Another replica leads"):
+        carried_out(order.fence(ASKED_FOR), around.carry_out)
+    assert around.kinds() == ["Look"]
+
+
 def test_who_may_have_lost_the_end_of_its_log_since_it_promised_is_not_promoted_by_that_promise() -> None:
     """A power cut took it; another replica that had promised, too, held it still, and was to follow one that did not."""
     around = Surroundings(replace(ASKED_FOR, decided_id=1))

@@ -169,6 +169,22 @@ def test_sends_that_slipped_in_after_the_drain_are_not_lost_the_master_leads_aga
     assert "given_back" in names(failover)
 
 
+def test_a_master_that_claimed_the_next_epoch_when_its_slave_promised_first_is_fenced_above_that(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    """It had heard of the fence from its slave, was agreed to again, and refused the older fence, with its sends held, for ever."""
+
+    def claims(call: str) -> None:
+        if call == "demote 0" and group[0].epoch < 5:
+            group[0].epoch = group[0].log_epoch = group[1].epoch = group[1].log_epoch = 5
+
+    group.before_call = claims
+    failover = start(cluster, driver, FailoverKind.SWITCHOVER)
+    assert run(failover, driver).state == OperationState.IN_PROGRESS
+    assert run(failover, driver).state == OperationState.COMPLETED
+    assert (group.promotions, group.master) == ([(9, 1)], group[1])
+
+
 @pytest.mark.parametrize("kind", [FailoverKind.PROMOTE, FailoverKind.SWITCHOVER])
 def test_every_step_may_run_twice(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, kind: FailoverKind

@@ -257,6 +257,7 @@ def fence(promotion: Promotion) -> Order[None]:
         raise StepFailed(say("No epoch was reserved."), hint=TRY_AGAIN)
     incomplete = False
     if promotion.decided_id is None:
+        promotion = yield from _with_ballot_to_promise(promotion, promotion.ballot, view)
         promotion, incomplete = yield from _decided(promotion, view)
     yield from _give_back_unless_candidate(promotion, with_incomplete_log=incomplete)
 
@@ -298,6 +299,21 @@ def promote(promotion: Promotion) -> Order[None]:
             )
         leading = answer.status
     yield NoteLeader(promotion, leading)
+
+
+def _with_ballot_to_promise(promotion: Promotion, ballot: Ballot, view: GroupView) -> Order[Promotion]:
+    """Return the promotion with a ballot that every replica can still promise: this one, or a newer one that is reserved here.
+
+    A leader that hears of the fence from its followers before it is asked itself claims the next epoch. It then leads again, and
+    would refuse this fence for ever.
+    """
+    if not any(one.answers and has_promised_newer(one, ballot.fence) for one in view.replicas):
+        return promotion
+    _require_newest(ballot, view)
+    if any(one.leads and one.replica_id != promotion.old_master_id for one in view.replicas):
+        raise StepFailed(say("Another replica leads: someone else changed the group."), hint=TRY_AGAIN)
+    reserved: Promotion = yield Reserve(promotion, view)
+    return reserved
 
 
 def _decided(promotion: Promotion, view: GroupView) -> Order[tuple[Promotion, bool]]:

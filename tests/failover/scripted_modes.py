@@ -101,15 +101,7 @@ class ScriptedModes:
         return self.group._members(cluster, address, group=group, change=change, replica_id=replica_id)
 
     def _promote(
-        self,
-        cluster: Cluster,
-        address: str,
-        *,
-        group: str,
-        replica_id: int,
-        expected_epoch: int,
-        new_epoch: int,
-        with_incomplete_log: bool,
+        self, cluster: Cluster, address: str, *, replica_id: int, with_incomplete_log: bool, **_names_and_epochs: object
     ) -> Answer:
         self.asked.append(f"promote {replica_id}{' with an incomplete log' if with_incomplete_log else ''}")
         self.claims = False

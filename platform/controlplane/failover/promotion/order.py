@@ -310,8 +310,7 @@ def _with_ballot_to_promise(promotion: Promotion, ballot: Ballot, view: GroupVie
     if not any(one.answers and has_promised_newer(one, ballot.fence) for one in view.replicas):
         return promotion
     _require_newest(ballot, view)
-    if any(one.leads and one.replica_id != promotion.old_master_id for one in view.replicas):
-        raise StepFailed(say("Another replica leads: someone else changed the group."), hint=TRY_AGAIN)
+    _require_no_leader(view, but=promotion.old_master_id)
     reserved: Promotion = yield Reserve(promotion, view)
     return reserved
 
@@ -413,10 +412,15 @@ def _require_newest(ballot: Ballot, view: GroupView) -> None:
         raise StepFailed(say("The group has gone on to a newer epoch meanwhile."), hint=TRY_AGAIN)
 
 
+def _require_no_leader(view: GroupView, *, but: int | None = None) -> None:
+    """Raise StepFailed where any replica leads, other than `but`."""
+    if any(replica.leads and replica.replica_id != but for replica in view.replicas):
+        raise StepFailed(say("Another replica leads: someone else changed the group."), hint=TRY_AGAIN)
+
+
 def _free_to_lead(promotion: Promotion, view: GroupView) -> ReplicaView:
     """Return the candidate, unless anything else leads or may be elected."""
-    if any(replica.leads for replica in view.replicas):
-        raise StepFailed(say("Another replica leads: someone else changed the group."), hint=TRY_AGAIN)
+    _require_no_leader(view)
     _require_no_elections(view)
     return _answering(view, promotion.candidate_id)
 

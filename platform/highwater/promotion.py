@@ -264,7 +264,8 @@ def cleanness_of(
         return Cleanness(False, because, *at_risk)
     counted, former = counting(group, answers), group.former
     if candidate_id not in counted:
-        return Cleanness(False, _why_not_counted(group, candidate), *_more(group, candidate, at_risk))
+        because = _with_new_disks(_why_not_counted(group, candidate), answers, candidate)
+        return Cleanness(False, because, *_more(group, candidate, at_risk))
     best = max(counted.values(), key=lambda one: one.position)
     if best.position > candidate.position:
         because = say(
@@ -341,7 +342,7 @@ def decide(
 
     Whom the request named, if that is clean or `may_lose` says that an operator agreed to a loss. Else, so that a fence does
     not leave the group without a leader: who led last, if it promised; else, with `may_choose`, a replica that is clean, or holds
-    most where a disk may have lost something and all have promised.
+    most where a disk may have lost something and all have promised, each on the disk that counted.
     """
     cleanness = cleanness_of(group, promises, wanted_id, at_risk=at_risk)
     wanted = promises.get(wanted_id)
@@ -367,9 +368,10 @@ def _best_of_all(
     """Return that the replica which holds most leads, where a disk may have lost what counted and every replica promised.
 
     Nothing that anyone waits for could bring more back, as in an election of all voters (brokerd/replica/voters.py). So it is
-    where who led last lacks what it had reported, and the best holds that.
+    where who led last lacks what it had reported, and the best holds that. A disk that is new is no promise here either: the one
+    before it may hold more, and whether that is gone only an operator knows.
     """
-    everyone = set(group.replica_ids) == promises.keys()
+    everyone = set(group.replica_ids) == {key for key, one in promises.items() if not one.disk_is_new}
     best = next((one for one in ranked if one.promotable), None)
     if best is None or not everyone:
         return None
@@ -532,6 +534,20 @@ def _why_not_counted(group: Group, one: Standing) -> Sentence:
             now=one.end_offset,
         )
     return say("%(name)s is not one of the group's replicas.", name=name)
+
+
+def _with_new_disks(why: Sentence, answers: Mapping[int, Standing], candidate: Standing) -> Sentence:
+    """Say whose disk may hold what the candidate's lost."""
+    new = sorted(key for key, one in answers.items() if one.disk_is_new)
+    if candidate.disk_is_new or not new:
+        return why
+    return say_count(
+        "%(why)s The disk of %(names)s is new: the one before may hold more. Put that back if it can still be read.",
+        "%(why)s The disks of %(names)s are new: those before may hold more. Put them back if they can still be read.",
+        len(new),
+        why=why,
+        names=_names(new),
+    )
 
 
 def _more(group: Group, one: Standing, at_risk: tuple[int | None, int | None]) -> tuple[int | None, int | None]:

@@ -111,12 +111,21 @@ def test_a_replica_that_may_have_lost_its_logs_end_is_no_answer_whether_it_holds
 
 
 def test_where_a_log_may_be_incomplete_whoever_holds_most_leads_once_every_replica_has_promised() -> None:
-    doubtful, empty = said(0, 1200, log_may_be_incomplete=True), said(1, 0, disk_is_new=True)
-    decision = decide(group(2), by_id(doubtful, empty), 0)
+    doubtful, other = said(0, 1200, log_may_be_incomplete=True), said(1, 900)
+    decision = decide(group(2, 1), by_id(doubtful, other), 0)
     assert decision.leader_id == 0
     assert not decision.cleanness.clean
-    assert decide(group(3), by_id(doubtful, empty), 0).leader_id is None
-    assert decide(group(2), by_id(doubtful, empty), 1, may_choose=False).leader_id is None
+    assert decide(group(3, 1), by_id(doubtful, other), 0).leader_id is None
+    assert decide(group(2, 1), by_id(doubtful, other), 1, may_choose=False).leader_id is None
+
+
+def test_where_a_log_may_be_incomplete_beside_a_new_disk_the_loss_is_an_operators_to_agree_to() -> None:
+    """The disk before may hold what a power cut took from the other, and can be put back."""
+    promised = by_id(said(0, 1200, log_may_be_incomplete=True), said(1, 0, disk_is_new=True))
+    decision = decide(group(2), promised, 0)
+    assert decision.leader_id is None
+    assert "The disk of replica 1 is new" in decision.cleanness.because
+    assert decide(group(2), promised, 0, may_lose=True).leader_id == 0
 
 
 def test_what_lies_past_the_damage_of_one_that_cannot_lead_is_given_up_by_no_one_but_an_operator() -> None:

@@ -13,8 +13,7 @@ Source: replication.md, "Mode change".
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -94,7 +93,8 @@ class ModeChange:
         self._replica = replica
         self._store = store
         self._pending: list[PendingMode] = []
-        self._electors: frozenset[int] = frozenset()  # the others that act by dledger, as a restarted leader heard
+        # The others that act by dledger, as a restarted leader heard: replica id -> the incarnation of its disk.
+        self._electors: dict[int, str] = {}
         self._in_force_until: int | None = None  # where the record of the policy in force ends; None: the log has none
         self._save_failed = False  # the epoch file was not written when a change was to be adopted
 
@@ -186,9 +186,9 @@ class ModeChange:
         else:
             in_sync.hold_back(pending.begin_offset, pending.end_offset, pending.members, now_s)
 
-    def heard_electors(self, replica_ids: Iterable[int]) -> None:
-        """Which of the others elect by now: what a leader that was restarted goes by, see `adopt`."""
-        self._electors = frozenset(replica_ids)
+    def heard_electors(self, incarnations: Mapping[int, str]) -> None:
+        """Which of the others elect by now, and by which disk: what a leader that was restarted goes by, see `adopt`."""
+        self._electors = dict(incarnations)
 
     def adopt(self, now_s: float) -> bool:
         """Take what is confirmed by now; returns whether the mode is another one. Call it whenever confirmOffset may have moved.
@@ -233,8 +233,8 @@ class ModeChange:
             return True
         # Into DLedger a leader goes when a majority would elect another one, itself included. Had it gone first, and died,
         # those it had not informed would wait for a promotion, which it refuses; it needs their votes, which they do not give.
-        electing = {key for key, follower in in_sync.followers.items() if follower.mode == Mode.DLEDGER}
-        return self._are_majority(electing, members)
+        followers = in_sync.followers.items()
+        return self._would_elect({key: one.incarnation for key, one in followers if one.mode == Mode.DLEDGER}, members)
 
     def _may_elect(self, members: Members) -> bool:
         """Whether a replica that does not lead acts by a confirmed change into DLedger.
@@ -245,11 +245,13 @@ class ModeChange:
         not either: a promotion counts on how many elect.
         """
         if self._replica.must_reclaim:
-            return self._are_majority(self._electors, members)
+            return self._would_elect(self._electors, members)
         return self._replica.leader_address is not None
 
-    def _are_majority(self, others: AbstractSet[int], members: Members) -> bool:
-        return len({*others, self._replica.settings.replica_id}.intersection(members.voters)) >= members.majority
+    def _would_elect(self, others: Mapping[int, str], members: Members) -> bool:
+        """Whether this replica and those others are a majority of the voters. A disk that took a voter's place has no vote."""
+        electing = {key for key, incarnation in others.items() if members.knows(key, incarnation)}
+        return len({*electing, self._replica.settings.replica_id}.intersection(members.voters)) >= members.majority
 
     def _checked(self, policy: Policy) -> Members | None:
         replica = self._replica

@@ -77,7 +77,8 @@ class LeaderReclaim:
         if self._follow_leader_among(others):
             return
         if replica.modes.pending is not None:
-            replica.modes.heard_electors(key for key, (status, _) in others.items() if status.quorum is not None)
+            electing = {key: status.incarnation for key, (status, _) in others.items() if status.quorum is not None}
+            replica.modes.heard_electors(electing)
             broker.replicated(has_data=False)  # where a majority elects by now, this one is of it
             if not replica.must_reclaim:
                 return

@@ -63,6 +63,10 @@ def change(node: Node, policy: Policy) -> None:
     node.flush()
 
 
+def incarnation(node: Node) -> str:
+    return node.replica.saved.incarnation
+
+
 def modes(group: QuorumGroup) -> list[str]:
     return [node.replica.settings.mode for node in group.nodes.values()]
 
@@ -194,6 +198,39 @@ def test_a_leader_goes_into_dledger_when_a_majority_with_it_would_elect() -> Non
     assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
 
 
+def test_a_disk_that_took_a_voters_place_is_not_of_the_majority_that_a_leader_goes_into_dledger_with() -> None:
+    """It has no vote: the leader stopped then, and those that had not heard of the change waited for it for ever."""
+    group = assigned()
+    change(group[0], SYNC)
+    settle(group)
+    change(group[0], ELECTING)
+    for number in (1, 2, 1, 2):
+        group[number].pull()  # the second time each reports that it has the record
+    group[1].replace_disk()
+    group[1].replica.saw_epoch(1, "r0")
+    for _ in range(3):
+        introduce(group)
+        group[1].pull()
+        group[1].replica.modes.adopt(group[1].now_s)
+    assert modes(group) == [Mode.SYNC, Mode.DLEDGER, Mode.SYNC]
+    assert group[0].replica.modes.adopt(group[0].now_s) is False
+    settle(group)
+    assert modes(group) == [Mode.DLEDGER] * 3
+    assert group.leaders == [0]
+
+
+def test_a_restarted_leader_counts_no_disk_that_took_a_voters_place_among_those_that_elect() -> None:
+    group = with_one_elector()
+    group[0].replica.remember_confirm_offset()
+    group[0].restart()
+    group[0].replica.modes.heard_electors({1: incarnation(group[1]), 3: "another disk"})
+    group[0].replica.modes.adopt(group[0].now_s)
+    assert group[0].replica.must_reclaim
+    group[0].replica.modes.heard_electors({1: incarnation(group[1]), 3: incarnation(group[3])})
+    group[0].replica.modes.adopt(group[0].now_s)
+    assert group[0].replica.settings.mode == Mode.DLEDGER
+
+
 def test_a_leader_goes_out_of_dledger_when_those_it_has_not_informed_could_not_elect() -> None:
     """Else they may elect one without what it showed to readers alone, as minInSyncReplicas of the new mode let it."""
     group = electing()
@@ -219,7 +256,7 @@ def test_a_leader_that_is_stopped_before_it_goes_into_dledger_does_not_forget_th
         node = group[number]
         node.replica.remember_confirm_offset()
         node.restart()
-        node.replica.modes.heard_electors(other for other in (1, 2) if other != number)
+        node.replica.modes.heard_electors({other: incarnation(group[other]) for other in (1, 2) if other != number})
         node.replica.modes.adopt(node.now_s)
     assert modes(group) == [Mode.DLEDGER] * 3
 
@@ -246,7 +283,7 @@ def test_a_leader_that_is_stopped_while_too_few_elect_leads_again_instead_of_wai
     group = with_one_elector()
     group[0].replica.remember_confirm_offset()
     group[0].restart()
-    group[0].replica.modes.heard_electors([3])
+    group[0].replica.modes.heard_electors({3: incarnation(group[3])})
     group[0].replica.modes.adopt(group[0].now_s)
     assert group[0].replica.must_reclaim
     group[0].replica.reclaimed(group[0].replica.begin_reclaim(), group[0].now_s, FIRST_MS)

@@ -359,14 +359,17 @@ class CommitLog:
         self.end_offset = end
         self.durable_offset = min(self.durable_offset, end)
 
-    def start_over(self, base: int) -> None:
-        """Delete all files, the last one first, and begin an empty log at `base`. Durable on return."""
+    def delete_all(self) -> None:
+        """Delete all files, the last one first, durably. `begin_at` must follow, or another start."""
         self.close()
         self.bases.clear()
         # All that there are: the next file was created ahead, and may be the one to begin with.
         for name in sorted(self._disk.listdir(self.directory), reverse=True):
             self._disk.unlink(os.path.join(self.directory, name))
             self._disk.sync_directory(self.directory)
+
+    def begin_at(self, base: int) -> None:
+        """Begin an empty log at `base` where there are no files. Durable on return."""
         self._disk.close(self._create(base))
 
     def make_recovered_durable(self, begin: int) -> None:

@@ -770,7 +770,8 @@ class MessageStore:
 
         For a replica whose leader's retention has deleted what it lacks. `queues` are the leader's
         queues_without_messages(): they go on counting there. Blocks, reopens the store; killed in between it leaves a
-        shorter log. Raises ValueError and what open() raises.
+        shorter log. Raises ValueError and what open() raises. Where the disk fails in between, either the failure is latched, or no
+        log is left, and the store `wants_reopening`: a checkpoint that is written then would call the missing log damage.
         """
         if begin_offset % self._log.file_bytes:
             raise ValueError(
@@ -784,9 +785,18 @@ class MessageStore:
             self._disk.sync_directory(self._config.root_dir)
         # The queues first, durably: files of the old ones that a power cut brought back beside the new log would be in the way
         # of what the leader sends, and it would not say again where its empty ones go on.
-        self._queues.start_over(begin_offset, queues)
-        self.index.clear(begin_offset)
-        self._log.start_over(begin_offset)
+        try:
+            self._queues.start_over(begin_offset, queues)
+            self.index.clear(begin_offset)
+            self._log.delete_all()
+        except OSError as error:  # how much of it was done is for recovery to find out
+            failure = FlushFailedError(f"emptying {self._config.root_dir} failed: {error.strerror}")
+            raise self._status.latch(failure) from error
+        try:
+            self._log.begin_at(begin_offset)
+        except (OSError, DiskFullError):
+            self._close_to_reopen(begin_offset)
+            raise
         report = self._reopen(begin_offset)
         self.flush_consume_queues()
         return report

@@ -586,3 +586,39 @@ def test_a_log_that_has_started_over_takes_its_leaders_queues_whenever_the_proce
             store.confirm_offset = None
             found = store.max_offset("orders", 0), store.max_offset(*EMPTIED[:2])
             assert found == (60, 40), (die_at, loss)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_log_whose_disk_fails_while_it_starts_over_is_no_damaged_one_after_a_restart(damaged: bool) -> None:
+    """A checkpoint that was written after the log's files had gone had recovery miss them."""
+    disk, store = before_starting_over(damaged=damaged)
+    calls = disk.calls
+    store.start_over(STARTS_OVER_AT, [EMPTIED])
+    failures = 0
+    for fail_at in range(calls, disk.calls + 1):
+        disk, store = before_starting_over(damaged=damaged)
+        disk.fail = eio_at(fail_at)
+        try:
+            store.start_over(STARTS_OVER_AT, [EMPTIED])
+        except (OSError, StoreError):
+            failures += 1
+            if not store.wants_reopening:  # else flushes are kept away (StoreGate)
+                with contextlib.suppress(OSError, StoreError):
+                    store.flush_consume_queues()
+        store = new_store(disk.after_kill())
+        assert bool(store.open().damage) <= damaged, fail_at
+        store.start_over(STARTS_OVER_AT, [EMPTIED])
+        assert (store.end_offset, store.max_offset(*EMPTIED[:2])) == (STARTS_OVER_AT, 40), fail_at
+    assert failures
+
+
+def test_a_log_that_finds_no_room_to_start_over_in_is_opened_again_and_starts_over_once_it_has() -> None:
+    disk, store = before_starting_over(damaged=False)
+    disk.fail = lambda number, name: errno.ENOSPC if name == "fallocate" else None
+    with pytest.raises(DiskFullError):
+        store.start_over(STARTS_OVER_AT, [EMPTIED])
+    assert store.wants_reopening
+    disk.fail = lambda number, name: None
+    assert store.reopen().end_offset == 0
+    store.start_over(STARTS_OVER_AT, [EMPTIED])
+    assert store.end_offset == STARTS_OVER_AT

@@ -15,7 +15,7 @@ from mqwire.command import RemotingCommand
 from tests.sim.broker_process import BrokerProcess
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, History, Violation
-from tests.sim.memory_disk import Died
+from tests.sim.memory_disk import Died, MemoryDisk
 from tests.sim.network import Network
 from tests.sim.sim_disk import SimDisk
 from tests.sim.sim_environment import FILE_BYTES, FIRST_MS, HAND_OVER_S, PORT, ROOT
@@ -255,7 +255,10 @@ class Machine:
             epochs, _, durable_offset = left = self._left
             self.history.power_cut(self.name, *left)
             self._left = (epochs, durable_offset, durable_offset)
-        self.disk = SimDisk.of(self.disk.after_power_cut(self.loop.random.getrandbits(32)), self.disk)
+        self.disk = SimDisk.of(self._after_power_cut(self.loop.random.getrandbits(32)), self.disk)
+
+    def _after_power_cut(self, seed: int) -> MemoryDisk:
+        return self.disk.after_power_cut(seed)
 
     def replace_disk(self) -> None:
         """An operator gives the stopped machine a new, empty disk."""

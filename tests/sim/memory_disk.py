@@ -134,9 +134,9 @@ class MemoryDisk:
         disk._keep_directories_of_names()
         return disk
 
-    def after_losing_all_unsynced(self, boot: int = 1) -> MemoryDisk:
+    def after_losing_all_unsynced(self, boot: int | None = None) -> MemoryDisk:
         """The disk as the worst power cut leaves it: with what was synced, and nothing else."""
-        disk = MemoryDisk(boot)
+        disk = MemoryDisk(self._boot + 1 if boot is None else boot)
         disk.directories = set(self.directories)
         for path, inode in self.synced_names.items():
             inode.data = bytearray(inode.synced)

@@ -11,6 +11,7 @@ from tests.sim.broker_process import BLANK_MAGIC, BrokerProcess
 from tests.sim.changing_process import ChangingProcess
 from tests.sim.history import Copy, is_in_log
 from tests.sim.machine import Machine, is_there, place_in_log
+from tests.sim.memory_disk import MemoryDisk
 from tests.sim.quorum_process import QuorumProcess
 from tests.sim.sim_disk import COMMIT_LOG
 from tests.sim.sim_environment import FILE_BYTES
@@ -63,6 +64,14 @@ class QuorumMachine(Machine):
             # Recovery truncates them from the first that is not whole on, and can't know that none had been synced.
             self.loop.note(f"{self.name} has lost unsynced records in front of others")
             self.in_doubt, self._failed_in_run = True, 0
+
+    def _after_power_cut(self, seed: int) -> MemoryDisk:
+        """Beside an empty disk nothing unsynced is left with SYNC_FLUSH: a log in doubt has no full vote either, and the two could
+        be a majority. Only a recovery by hand would help then.
+        """
+        if self.settings.durable_counts and any(machine.blank for machine in self.others):
+            return self.disk.after_losing_all_unsynced()
+        return super()._after_power_cut(seed)
 
     def _unsynced_records(self) -> Iterator[tuple[int, bytes]]:
         """Records of its log that a power cut may take, as they are in the page cache, each with where it begins."""

@@ -351,8 +351,9 @@ class Faults:
         """As `_rot`, of a record of epochs or tables: those are read at each start, of tables what follows the last base."""
         machine, random = self._machine(), self._loop.random
         process = machine.process
-        busy = process is None or process.trio.is_in_a_step or process.reopening
-        if process is None or busy or not self._is_spare(machine) or self._rots():
+        if process is None or process.trio.is_in_a_step or process.reopening:
+            return
+        if not self._is_spare(machine) or self._rots():
             return
         own: list[tuple[int, Copy, bytes]] = []
         for start, record in process.walk(process.store.min_physical_offset, process.store.end_offset):

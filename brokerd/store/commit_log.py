@@ -55,6 +55,7 @@ class CommitLog:
         self._removal_is_unsynced = False  # of the file in front of bases[0]: a power cut may bring it back
         self._readers = FileCache(disk, config.open_files_max, os.O_RDONLY)
         self._flush_lock = threading.Lock()
+        self._sync_failure: FlushFailedError | None = None  # the status may hold an earlier refusal, of another kind
         self._create_lock = threading.Lock()
 
     # -- files
@@ -281,8 +282,9 @@ class CommitLog:
         Raises FlushFailedError, once and then for ever: after a failed fsync the kernel may call lost pages clean.
         """
         with self._flush_lock:
-            if isinstance(self._status.refusal, FlushFailedError):
-                raise self._status.refusal.with_traceback(None)
+            for failure in (self._sync_failure, self._status.refusal):
+                if isinstance(failure, FlushFailedError):
+                    raise failure.with_traceback(None)
             target = self.end_offset
             begin = self.durable_offset
             if target > begin:
@@ -295,8 +297,9 @@ class CommitLog:
                         self._disk.fdatasync(fd)
                         base += self.file_bytes
                 except OSError as error:
-                    failure = FlushFailedError(f"syncing {self.path(base)} failed: {error.strerror}")
-                    raise self._status.latch(failure) from error
+                    self._sync_failure = FlushFailedError(f"syncing {self.path(base)} failed: {error.strerror}")
+                    self._status.latch(self._sync_failure)
+                    raise self._sync_failure from error
                 self.durable_offset = target
                 active = self.base_of(target)
                 self._retired.extend(
@@ -394,6 +397,7 @@ class CommitLog:
                 self._disk.close(fd)
         self._disk.sync_directory(self.directory)
         self.durable_offset = self.end_offset
+        self._sync_failure = None
 
     def _write_again(self, fd: int, base: int, offset: int) -> None:
         """Write what a file holds from `offset` to the end of the log over itself; holes stay holes."""

@@ -16,6 +16,7 @@ from brokerd.store import (
     MessageStore,
     StoreError,
     StoreState,
+    TailDoubt,
 )
 from tests.sim.memory_disk import Died, MemoryDisk
 from tests.sim.store_harness import (
@@ -186,6 +187,24 @@ def test_a_failed_sync_is_never_followed_by_a_success() -> None:
     assert store.state is StoreState.RUNNING
     fill(store, 4, first=4)
     assert len(bodies(store)) == 8
+
+
+def test_a_failed_sync_is_never_followed_by_a_success_where_a_write_had_failed_before() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    fill(store, 4)
+    durable = store.durable_offset
+    disk.fail = lambda number, name: errno.EIO if name == "pwrite" else None
+    with pytest.raises(AppendFailedError):
+        store.append([message()])
+    disk.fail = lambda number, name: errno.EIO if name == "sync" else None
+    with pytest.raises(FlushFailedError):
+        store.flush()
+    disk.fail = lambda number, name: None
+    with pytest.raises(FlushFailedError):
+        store.flush()
+    assert store.durable_offset == durable
+    assert store.doubts == {TailDoubt.SYNC_FAILED}
 
 
 def outcomes(disk: MemoryDisk, run: Run) -> list[bytes]:

@@ -23,7 +23,6 @@ from hypothesis.stateful import (
 
 from brokerd.store import AppendFailedError, DiskFullError, FlushFailedError, MessageStore, RecoveryReport, StoreError
 from brokerd.store.commit_log import CommitLog
-from brokerd.store.status import StoreStatus
 from mqwire.message import StoredMessage
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, message, new_store, read_all
@@ -145,13 +144,17 @@ class StoreOnAnUnkindDisk(RuleBasedStateMachine):
     def lack_a_descriptor(self, call: str, after: int) -> None:
         self.fail_once(call, after, errno.EMFILE)
 
-    @rule(messages=MESSAGES, how=ENDS, seed=st.integers(0, 1 << 30))
-    def fail_to_sync(self, messages: list[tuple[int, int]], how: str, seed: int) -> None:
-        """One sync of the CommitLog fails, and the process ends."""
+    @rule(messages=MESSAGES, unwritten=st.booleans(), how=ENDS, seed=st.integers(0, 1 << 30))
+    def fail_to_sync(self, messages: list[tuple[int, int]], unwritten: bool, how: str, seed: int) -> None:
+        """The CommitLog's sync fails, after a write that failed or without one; the next would succeed; the process ends."""
         self.send(messages)
+        if unwritten:
+            self.disk.fail = lambda number, name: errno.EIO if name == "pwrite" else None
+            self.append(1, 0)
         self.disk.fail = lambda number, name: errno.EIO if name == "sync" and COMMIT_LOG in self.disk.log[-1] else None
         self.flush()
         self.disk.fail = lambda number, name: None
+        self.flush()
         self.end(how, seed)
 
     @rule(short=st.booleans(), room=st.sampled_from((None, None, None, 500, FILE_BYTES, 3 * FILE_BYTES)))
@@ -236,10 +239,24 @@ def _takes_recovered_pages_for_durable(log: CommitLog, begin: int) -> None:
     log.durable_offset = log.end_offset
 
 
+_flush = CommitLog.flush
+
+
+def _syncs_again(log: CommitLog) -> int:
+    log._sync_failure = log._status.refusal = None
+    return _flush(log)
+
+
+def _asks_the_latch_alone(log: CommitLog) -> int:
+    log._sync_failure = None
+    return _flush(log)
+
+
 PLANTED_BUGS = {
     "recovered pages are synced and not written again": (CommitLog, "_write_again", lambda *_: None),
     "recovered pages are taken for durable": (CommitLog, "make_recovered_durable", _takes_recovered_pages_for_durable),
-    "a failed sync is tried again": (StoreStatus, "latch", lambda _, error: error),
+    "a failed sync is tried again": (CommitLog, "flush", _syncs_again),
+    "a sync that failed after a write had failed is tried again": (CommitLog, "flush", _asks_the_latch_alone),
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
 import pytest
 
 from controlplane.clusters.replica_answer import Answer
-from controlplane.failover.orders import Look, carried_out
+from controlplane.failover.orders import Look, LookClosely, carried_out
 from controlplane.failover.promotion import order
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.samples import leading_noted
@@ -51,6 +52,10 @@ class Surroundings:
                 return self.promotion
             case order.Promote(replica_id):
                 return Answer(status=_status(self.slaves[replica_id]))
+            case order.HoldSends(replica_id):
+                return Answer(status=_status(self.slaves[replica_id]))
+            case LookClosely(replica_ids):
+                return {one: _status(self.slaves[one]) for one in replica_ids}
         return None
 
     def kinds(self) -> list[str]:
@@ -141,6 +146,28 @@ def test_a_fence_that_no_one_can_promise_any_more_is_reserved_again() -> None:
     around.slaves = {one: replace(view, epoch=5) for one, view in around.slaves.items()}
     carried_out(order.fence(ASKED_FOR), around.carry_out)
     assert around.kinds() == ["Look", "Reserve", "Fence", "Stop", "NoteSendsStopped", "Look", "Decide"]
+
+
+def with_its_master(around: Surroundings, epoch: int) -> None:
+    """It answers, and leads in that epoch."""
+    around.slaves[0] = replace(slave_view(0, promotable=True, epoch=epoch), role="master")
+
+
+def test_a_master_is_fenced_before_its_slaves_which_would_tell_it_of_the_fence() -> None:
+    around = Surroundings(replace(ASKED_FOR, drains=True))
+    with_its_master(around, 3)
+    carried_out(order.fence(around.promotion), around.carry_out)
+    fenced = [request.replica_ids for request in around.requests if isinstance(request, order.Fence)]
+    assert fenced == [(0,), (1, 2)]
+
+
+def test_a_switchover_whose_master_has_claimed_the_next_epoch_drains_it_again() -> None:
+    around = Surroundings(replace(ASKED_FOR, drains=True))
+    with_its_master(around, 5)
+    with suppress(StepFailed):  # what comes after the fence is told by the tests above
+        carried_out(order.fence(around.promotion), around.carry_out)
+    kinds = around.kinds()
+    assert kinds[: kinds.index("Fence")] == ["Look", "Look", "NoteSendsStopped", "HoldSends", "LookClosely", "Reserve"]
 
 
 def test_a_fence_that_another_leader_has_passed_is_not_reserved_again() -> None:

@@ -160,7 +160,7 @@ class ChangingWorld(QuorumWorld):
         if self.waiting:
             loop.after(FAULTS_S * loop.random.random(), self.grow_later)
         loop.run_until(loop.now_s + FAULTS_S)
-        self.faults.stopped = True
+        self.faults.stop()
         self._settle(operator)
         self._change_once_more(operator)
         self._come_to_rest()

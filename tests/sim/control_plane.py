@@ -440,6 +440,10 @@ class ControlPlane:
         if self.leader is not None and self.leader != candidate:
             yield from self.failover(candidate, drained=True)
 
+    def asked_to_switch_over(self, candidate: str) -> Flow:
+        """As the cluster's one operation."""
+        return self._alone(self.switchover(candidate))
+
     def promote_unclean(self, candidate: str) -> Flow:
         """An operator has read what may be lost, and typed the name."""
         if not self._samples[self._replicas.index(candidate)].disk_is_new:

@@ -31,7 +31,9 @@ _PROMOTION_S = 4.0  # as long as one takes when a replica does not answer
 class Faults:
     """Happens until `stopped`."""
 
-    _fenced_late: str | None = None  # the leader that hears of the next fence a moment after the others
+    _fenced_late: tuple[str, float] | None = (
+        None  # the leader that hears of the next fence late, and by how many seconds
+    )
     _loses_power: tuple[Machine, Machine] | None = (
         None  # the first one, once it is asked to promise; the other is not heard then
     )
@@ -135,6 +137,10 @@ class Faults:
     def run(self) -> None:
         self._loop.after(self._loop.random.expovariate(1 / self._mean_s), self._strike)
 
+    def stop(self) -> None:
+        """No new ones; those that are there are for the world to end."""
+        self.stopped, self._fenced_late = True, None
+
     def _strike(self) -> None:
         if self.stopped:
             return
@@ -153,9 +159,9 @@ class Faults:
 
     def asked(self, name: str, request: Any) -> None:
         """Someone is about to ask a replica for something."""
-        if isinstance(request, Demote) and name == self._fenced_late and not self.stopped:
-            self._fenced_late = None
-            self._block([(self._world.control_plane.name, name)], self._loop.random.uniform(0.05, 0.5))
+        if isinstance(request, Demote) and self._fenced_late is not None and name == self._fenced_late[0]:
+            late_s, self._fenced_late = self._fenced_late[1], None
+            self._cut_off_for(late_s, (self._world.control_plane.name, name))
         if isinstance(request, Demote) and self._loses_power is not None and not self.stopped:
             machine, unheard = self._loses_power
             if name == machine.name:
@@ -550,6 +556,13 @@ class Faults:
         self._world.network.blocked.update(pairs)
         self._later(mean_s, lambda: self._world.network.blocked.difference_update(pairs))
 
+    def _cut_off_for(self, seconds: float, pair: tuple[str, str]) -> None:
+        """One way, and also when faults have stopped meanwhile."""
+        blocked = self._world.network.blocked
+        self._loop.note(f"cut off: {[pair]}")
+        blocked.add(pair)
+        self._loop.after(seconds, lambda: blocked.discard(pair))
+
     def _name_server_restart(self) -> None:
         self._loop.random.choice(self._world.name_servers).restart()
 
@@ -643,6 +656,10 @@ class Faults:
         self._loses_power = candidate, unheard
         control.start(control.failover(candidate.name, drained=True))  # else the leader holds more, and leads again
 
+    def fence_late(self, leader: Machine, late_s: float) -> None:
+        """It hears of the next fence that much late, also when faults have stopped."""
+        self._fenced_late = leader.name, late_s
+
     def _late_fence(self) -> None:
         """The leader hears of a fence a moment after the others, and what it has acknowledged meanwhile only it holds."""
         leaders = [one for one in self._world.machines if one.process and one.process.replica.leads]
@@ -651,7 +668,7 @@ class Faults:
             return
         control = self._world.control_plane
         self._composed_until_s = self._loop.now_s + _PROMOTION_S / 2
-        self._fenced_late = leaders[0].name
+        self.fence_late(leaders[0], self._loop.random.expovariate(1 / self._loop.random.uniform(0.05, 0.5)))
         control.start(control.failover(self._loop.random.choice(followers).name))
 
     def _out_of_sight(self) -> None:

@@ -173,7 +173,7 @@ class QuorumWorld:
         self._elects("founded", FOUND_S)
         loop.after(loop.random.random(), self.faults.run)
         loop.run_until(loop.now_s + FAULTS_S)
-        self.faults.stopped = True
+        self.faults.stop()
         self.network.heal()
         if any(machine.rot for machine in self.machines):
             self._repair(self.machines)

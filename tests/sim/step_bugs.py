@@ -27,7 +27,7 @@ from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
 from controlplane.failover import samples
 from controlplane.failover.disks import KnownDisk
 from controlplane.failover.promotion import order
-from controlplane.failover.promotion.fencing import Unpromised
+from controlplane.failover.promotion.fencing import Unpromised, replicas_to_fence
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
@@ -304,6 +304,19 @@ def _no_one_is_stopped() -> Patched:
     return patch.object(order, "unpromised", lambda *arguments, **others: Unpromised((), ()))
 
 
+def _refused_fence_is_asked_for_again() -> Patched:
+    """Slaves may tell the leader of a fence before it is asked itself, and then it refuses that one for ever."""
+
+    def unchanged(promotion: order.Promotion, ballot: Ballot, view: GroupView) -> order.Order[order.Promotion]:
+        yield from ()
+        return promotion
+
+    both = ExitStack()
+    both.enter_context(patch.object(order, "_in_order_of_fencing", lambda view: [tuple(replicas_to_fence(view))]))
+    both.enter_context(patch.object(order, "_with_ballot_to_promise", unchanged))
+    return both
+
+
 def _promises_outlive_a_power_cut() -> Patched:
     promote, free = Replica.promote, order._free_to_lead
 
@@ -401,6 +414,9 @@ STEP_BUGS = (
     PlantedBug("a shorter log is clean", "sync", "sync", _shorter_log_is_clean),
     PlantedBug("what readers saw is forgotten", "sync", "sync", _what_readers_saw_is_forgotten),
     PlantedBug("what was said before the fence is taken for a promise", "async", "sync", _said_before_the_fence),
+    PlantedBug(
+        "a fence that the leader refuses is asked for again", "async", "sync", _refused_fence_is_asked_for_again
+    ),
     PlantedBug("a silent replica that may lead is not stopped", "async", "sync", _no_one_is_stopped),
     PlantedBug("every answer counts for cleanness", "sync", "sync", _every_answer_counts, 3),
     PlantedBug("every disk counts", "sync", "sync", _every_disk_counts, 3),

@@ -38,6 +38,8 @@ FINAL_SENDS = 3
 RETENTION_SHARE = 0.3  # of all seeds: there files expire
 STOPPED_S = 3.0
 MAX_TIME_NOT_LEVEL_S = 3.0
+SWITCHOVER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
+SWITCHOVER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,7 @@ class World:
         """Everything works again: the group must too, by itself or after one clean promotion."""
         loop = self.loop
         loop.note("healing")
-        self.faults.stopped = True
+        self.faults.stop()
         self.network.heal()
         if self.promotions:
             memory_lost = not self.machines[0].settings.durable_counts
@@ -237,10 +239,38 @@ class World:
         loop.run_until(deadline_s, takes_sends)
         if not takes_sends():
             raise Violation(f"the healed group takes no sends: {self._roles()}")
+        self._stop_clients()
+        self.faults.put_rot_right()
+        self._catch_up()
+        if self.promotions and len(self.machines) > 1 and loop.random.random() < SWITCHOVER_SHARE:
+            self._switch_over()
+
+    def _switch_over(self) -> None:
+        """Nothing is wrong, and messages come: an operator who asks for it has another replica lead, and nothing is typed."""
+        loop, control_plane = self.loop, self.control_plane
+        leader = next(filter(self._leads, self.machines))
+        candidate = loop.random.choice([machine for machine in self.machines if machine is not leader])
+        loop.note(f"{candidate.name} shall lead")
+        if loop.random.random() < 0.5:
+            self.faults.fence_late(leader, loop.random.uniform(0.05, 0.5))
+        for sender in self.senders:
+            sender.stopped = False
+            sender.run()
+        control_plane.start(control_plane.asked_to_switch_over(candidate.name), immortal=True)
+        loop.run_until(loop.now_s + SWITCHOVER_S, lambda: self._leads(candidate))
+        if not self._leads(candidate):
+            raise Violation(f"a switchover to {candidate.name} comes to nothing: {self._roles()}")
+        self.history.counts["switchovers when all is well"] += 1
+        self._stop_clients()
+        self._catch_up()
+
+    def _stop_clients(self) -> None:
         for client in [*self.senders, *self.readers]:
             client.stopped = True
-        loop.run_until(loop.now_s + 2.5)
-        self.faults.put_rot_right()
+        self.loop.run_until(self.loop.now_s + 2.5)
+
+    def _catch_up(self) -> None:
+        loop = self.loop
         for _ in range(3):  # a promotion that was under way may stop one more process
             loop.run_until(loop.now_s + HEAL_S, self._all_in_sync)
             if not self._all_in_sync():
@@ -248,6 +278,10 @@ class World:
             loop.run_until(loop.now_s + 1.5)  # the last confirmOffset reaches the followers
             if self._all_in_sync():
                 break
+
+    @staticmethod
+    def _leads(machine: Machine) -> bool:
+        return machine.process is not None and machine.process.replica.leads
 
     def _all_in_sync(self) -> bool:
         processes = [machine.process for machine in self.machines]

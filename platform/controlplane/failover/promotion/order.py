@@ -305,12 +305,14 @@ def _with_ballot_to_promise(promotion: Promotion, ballot: Ballot, view: GroupVie
     """Return the promotion with a ballot that every replica can still promise: this one, or a newer one that is reserved here.
 
     A leader that hears of the fence from its followers before it is asked itself claims the next epoch. It then leads again, and
-    would refuse this fence for ever.
+    would refuse this fence for ever. It takes sends again, too, which a switchover has it hand over once more.
     """
     if not any(one.answers and has_promised_newer(one, ballot.fence) for one in view.replicas):
         return promotion
     _require_newest(ballot, view)
     _require_no_leader(view, but=promotion.old_master_id)
+    if promotion.drains and view.master is not None:
+        yield from drain(promotion)
     reserved: Promotion = yield Reserve(promotion, view)
     return reserved
 
@@ -357,15 +359,18 @@ def _fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> 
     `view` is the group as it was seen just before.
     """
     _require_no_elections(view)
-    asked = tuple(replicas_to_fence(view))
-    heard: FenceAnswers = yield Fence(asked, ballot.fence)
-    said = [Standing.of(one.status, heard.asked_at_s) for one in heard.answers.values() if one.status is not None]
+    answers: dict[int, Answer] = {}
+    said: list[Standing] = []
+    for asked in _in_order_of_fencing(view):
+        heard: FenceAnswers = yield Fence(asked, ballot.fence)
+        answers |= heard.answers
+        said += [Standing.of(one.status, heard.asked_at_s) for one in heard.answers.values() if one.status is not None]
     promises = promises_given(view, said, ballot)
     how = "demoted" if any(one.leads and one.replica_id in promises for one in view.replicas) else "none"
     doubtful = unpromised(
         view,
         promises,
-        [replica_id for replica_id, answer in heard.answers.items() if answer.came],
+        [replica_id for replica_id, answer in answers.items() if answer.came],
         candidate_id=promotion.candidate_id,
         old_master_id=promotion.old_master_id,
     )
@@ -374,7 +379,7 @@ def _fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> 
             say(
                 "Replica %(replica_id)s did not step down: %(error)s",
                 replica_id=replica_id,
-                error=heard.answers[replica_id].error,
+                error=answers[replica_id].error,
             ),
             delay_s=0.3,
         )
@@ -396,6 +401,16 @@ def _fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> 
     )
     leads = None if decision.leader_id is None else standings.get(decision.leader_id)
     return Fenced(decision, tuple(sorted(promises)), how, leads is not None and leads.log_may_be_incomplete)
+
+
+def _in_order_of_fencing(view: GroupView) -> list[tuple[int, ...]]:
+    """Return who is asked for a promise, those of a tuple at once. A master that hears of the fence from a slave before it is asked
+    itself claims the next epoch, and takes sends again: so it is the first.
+    """
+    to_fence = replicas_to_fence(view)
+    first = [replica_id for replica_id in to_fence if view.master is not None and replica_id == view.master.replica_id]
+    others = [replica_id for replica_id in to_fence if replica_id not in first]
+    return [tuple(asked) for asked in (first, others) if asked]
 
 
 def _require_no_elections(view: GroupView) -> None:

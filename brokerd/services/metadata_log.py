@@ -119,7 +119,8 @@ class MetadataLog:
         self._bytes_since_base = 0
         self._parts: list[MetadataRecord] = []  # of a base that has begun
         self._parts_begin_at = 0
-        self._needed_from: int | None = None
+        # Where the last bases of the log begin and end, oldest first; None: it is not known where they are.
+        self._bases: list[tuple[int, int]] | None = []
         self._waiting: list[tuple[Peer, bytes]] = []
         self._lingering = False
         self._written_s = float("-inf")  # when a record of offsets was last written for those that wait
@@ -130,10 +131,16 @@ class MetadataLog:
 
     @property
     def needed_from(self) -> int | None:
-        """Where the last whole base of this log begins, from which the tables are read at the next start; None: it has none.
-        0 while that is not known.
+        """Where the last base begins that this log is sure to have at the next start, which reads the tables from it: it is on the
+        disk and confirmed, so that neither a power cut nor another leader takes it. None: there is no base at all. 0: none is sure.
         """
-        return self._needed_from
+        if self._bases is None:
+            return 0
+        return self._last_sure_base() if self._bases else None
+
+    def _last_sure_base(self) -> int:
+        sure_until = min(self._broker.store.durable_offset, self._broker.replica.confirm_offset)
+        return max((begin for begin, end in self._bases or () if end <= sure_until), default=0)
 
     @property
     def is_stale(self) -> bool:
@@ -206,7 +213,7 @@ class MetadataLog:
         try:
             if self._is_stale:
                 self.rebuild()
-            self._lacks_topics |= self._needed_from is None
+            self._lacks_topics |= self._bases == []
             self._write_base()
         except (StoreError, OSError) as error:
             self._base_offset = None
@@ -264,13 +271,15 @@ class MetadataLog:
             broker.store.append_needed(metadata_message(record, broker.store_host, now_ms)) for record in records
         ]
         self.end_offset = results[-1].physical_offset + results[-1].size_bytes
-        self._note_base(results[0].physical_offset, sum(result.size_bytes for result in results))
+        self._base_offset = results[0].physical_offset
+        self._note_base(self._base_offset, self.end_offset)
+        self._base_bytes, self._bytes_since_base = sum(result.size_bytes for result in results), 0
         broker.consumer_offsets.forget_unwritten()
         broker.log_grew()
 
-    def _note_base(self, offset: int, size_bytes: int) -> None:
-        self._base_offset = self._needed_from = offset
-        self._base_bytes, self._bytes_since_base = size_bytes, 0
+    def _note_base(self, begin: int, end: int) -> None:
+        sure = self._last_sure_base()
+        self._bases = [base for base in self._bases or () if base[0] >= sure] + [(begin, end)]
 
     def answer(self, reply: RemotingCommand) -> AfterDurable:
         """An answer that waits until all changes so far are held as a message must be."""
@@ -420,7 +429,7 @@ class MetadataLog:
         store.confirm_offset = None  # what is not confirmed yet counts too: it is in the log
         try:
             self._base_offset, self.end_offset, self._bytes_since_base = None, 0, 0
-            self._parts, self._needed_from = [], 0  # until it is found retention deletes nothing
+            self._parts, self._bases = [], None  # until one is found retention deletes nothing
             self._lacks_topics = False
             first = self._find_base()
             if first is not None:
@@ -432,7 +441,7 @@ class MetadataLog:
                 if store.damaged_from is None:  # else the tables are rebuilt once that is put right
                     self._finish_deletions(records)
             else:
-                self._needed_from = None
+                self._bases = []
                 self._undeleted.clear()
                 broker.kept_messages.rebuild(())
                 broker.consumer_offsets.forget_unwritten()
@@ -524,5 +533,5 @@ class MetadataLog:
         if len(self._parts) < record.parts:
             return None
         parts, self._parts = self._parts, []
-        self._needed_from = self._parts_begin_at
+        self._note_base(self._parts_begin_at, found.end_offset)
         return joined(parts)

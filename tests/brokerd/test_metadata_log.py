@@ -89,6 +89,18 @@ def brokers(make_broker: MakeBroker) -> tuple[BrokerUnderTest, BrokerUnderTest]:
     return leader, follower
 
 
+def needed_from_when_flushed(leader: BrokerUnderTest, follower: BrokerUnderTest) -> int:
+    """Where both read their tables from at the next start, when both have all on their disks."""
+    for broker in (leader, follower):
+        replicate(leader, follower)
+        broker.store.flush()
+    replicate(leader, follower)
+    needed_from = leader.broker.metadata_log.needed_from
+    assert needed_from
+    assert follower.broker.metadata_log.needed_from == needed_from
+    return needed_from
+
+
 # --- following ---
 
 
@@ -103,11 +115,11 @@ def test_a_follower_knows_from_where_on_its_tables_are_read_at_the_next_start(
     brokers: tuple[BrokerUnderTest, BrokerUnderTest],
 ) -> None:
     leader, follower = brokers
-    assert follower.broker.metadata_log.needed_from == leader.broker.metadata_log.needed_from is not None
+    first = needed_from_when_flushed(leader, follower)
     leader.broker.metadata_log.begin_leadership()
-    replicate(leader, follower)
-    assert follower.broker.metadata_log.needed_from == leader.broker.metadata_log.needed_from
+    assert needed_from_when_flushed(leader, follower) > first
     follower.restart()
+    replicate(leader, follower)
     assert follower.broker.metadata_log.needed_from == leader.broker.metadata_log.needed_from
 
 
@@ -429,7 +441,7 @@ def test_while_the_tables_cannot_be_read_retention_keeps_all_that_they_may_be_re
     """It knew of no base that is needed, and deleted the last one."""
     leader, follower = brokers
     log = follower.broker.metadata_log
-    begins_at = log.needed_from
+    begins_at = needed_from_when_flushed(leader, follower)
 
     def cannot_open(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -444,8 +456,41 @@ def test_while_the_tables_cannot_be_read_retention_keeps_all_that_they_may_be_re
         patched.setattr(follower.store, "index_entries", cannot_open)
         log.rebuild_or_note()
     leader.broker.metadata_log.begin_leadership()
-    replicate(leader, follower)
-    assert log.needed_from == leader.broker.metadata_log.needed_from, "its leader has sent another base"
+    assert needed_from_when_flushed(leader, follower) > begins_at, "its leader has sent another base"
+
+
+def test_retention_keeps_the_last_base_that_a_power_cut_cannot_take(broker: BrokerUnderTest) -> None:
+    """A file went whose base was the last one on the disk: topics, groups and offsets were gone."""
+    broker.store.flush()
+    broker.broker.held_changed()
+    log = broker.broker.metadata_log
+    first = log.needed_from
+    assert first is not None
+    log.begin_leadership()
+    log.begin_leadership()
+    assert log.needed_from == first, "the newer ones are in memory only"
+    broker.store.flush()
+    broker.broker.held_changed()
+    assert log.needed_from is not None
+    assert log.needed_from > first
+
+
+def test_retention_keeps_the_last_base_that_no_other_leader_truncates(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    first = needed_from_when_flushed(leader, follower)
+    leader.broker.metadata_log.begin_leadership()
+    following = follower.broker.replica
+    end, confirmed, epoch = follower.store.end_offset, following.confirm_offset, leader.broker.replica.epoch
+    follower.broker.metadata_log.receive(
+        leader.store.read_raw(end, 1 << 20),
+        lambda piece: following.received(piece, follower.store.end_offset, epoch, confirmed),
+    )
+    follower.store.flush()
+    assert follower.store.durable_offset > end
+    assert follower.broker.metadata_log.needed_from == first
+    assert needed_from_when_flushed(leader, follower) > first
 
 
 @contextmanager
@@ -693,8 +738,10 @@ def test_many_changes_do_not_make_the_last_base_distant(broker: BrokerUnderTest)
         broker.broker.consumer_offsets.commit("orders", "g", 0, number)
         log.write_offsets()
         log.keep_base_near()
+    broker.store.flush()
+    broker.broker.held_changed()
     base_at = log.needed_from
-    assert base_at is not None
+    assert base_at
     assert log.end_offset - base_at < 256 * 1024
 
 

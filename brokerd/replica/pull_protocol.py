@@ -13,6 +13,9 @@ from brokerd.replica.epoch_map import Divergence, EpochMap
 
 # Of a lease that a leader gives by its clock, so much is relied upon by another.
 CLOCK_MARGIN: Final = 0.9
+ANSWERED_LATE_S: Final = 0.5  # a held pull, at most: its leader looks that often
+DEATH_KNOWN_TO_S: Final = 1.0  # a supervisor says in which second a process ended
+_SHORTEST_LEASED_WAIT_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +158,13 @@ def decide_truncation(
             f"the leader's log lacks records below confirmOffset {own_confirm_offset}: it would truncate to {to_offset}"
         )
     return Truncate(to_offset) if to_offset >= own_min_offset else Empty()
+
+
+def leased_wait_ms(lease_s: float) -> int:
+    """How long a pull may be held so that a follower of an idle leader that dies has a lease for the moment of its death.
+
+    A lease counts from when its pull was sent, and the next one comes with the answer to the next pull: two are held meanwhile.
+    One of less than some 2.5 s may end before the next comes all the same.
+    """
+    left_s = lease_s * CLOCK_MARGIN - DEATH_KNOWN_TO_S
+    return max(_SHORTEST_LEASED_WAIT_MS, int((left_s / 2 - ANSWERED_LATE_S) * 1000))

@@ -16,7 +16,7 @@ import trio
 from brokerd.replica.diverged import KEPT_MAX_BYTES
 from brokerd.replica.epoch_map import Divergence
 from brokerd.replica.epoch_record import Policy
-from brokerd.replica.pull_protocol import Empty, Halt, Truncate
+from brokerd.replica.pull_protocol import Empty, Halt, Truncate, leased_wait_ms
 from brokerd.replica.replica import RoleRefused
 from brokerd.replica.voters import Members
 from brokerd.services.peer_repair import repair_from_peers
@@ -252,10 +252,13 @@ class FollowerService:
         broker = self._broker
         replica = broker.replica
         longest_ms = _MAX_WAIT_MS if replica.elections is None else _MAX_ELECTED_WAIT_MS  # pulls are the heartbeat
-        wait_ms = min(longest_ms, broker.config.ha_send_heartbeat_interval_ms)
+        longest_ms = min(longest_ms, broker.config.ha_send_heartbeat_interval_ms)
         leads = False
         self._flushed.set()
         while not replica.leads and not replica.must_reclaim:
+            wait_ms = longest_ms
+            if replica.settings.mode is Mode.SYNC:
+                wait_ms = min(longest_ms, leased_wait_ms(replica.settings.max_time_not_level_s))
             # While a flush takes long the report of its end must not wait for the leader's next record.
             pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms if self._flushed.is_set() else 0)
             request = RemotingCommand.request(

@@ -6,6 +6,9 @@ import pytest
 
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.pull_protocol import (
+    ANSWERED_LATE_S,
+    CLOCK_MARGIN,
+    DEATH_KNOWN_TO_S,
     Diverged,
     Empty,
     Fenced,
@@ -18,6 +21,7 @@ from brokerd.replica.pull_protocol import (
     Truncate,
     decide_pull,
     decide_truncation,
+    leased_wait_ms,
 )
 
 LOG = LeaderLog(min_offset=50, end_offset=1000, epochs=EpochMap([(1, 100), (4, 300), (6, 700)]))
@@ -133,3 +137,13 @@ def test_an_answer_that_cuts_nothing_is_not_believed() -> None:
         may_truncate_confirmed=True,
     )
     assert isinstance(answer, Halt)
+
+
+@pytest.mark.parametrize("lease_s", [3.0, 10.0, 15.0])
+def test_a_lease_outlasts_two_held_pulls_and_the_second_in_which_its_leader_died(lease_s: float) -> None:
+    two_pulls_s = 2 * (leased_wait_ms(lease_s) / 1000 + ANSWERED_LATE_S)
+    assert two_pulls_s + DEATH_KNOWN_TO_S <= lease_s * CLOCK_MARGIN
+
+
+def test_a_pull_of_the_shortest_lease_is_held_for_a_moment_all_the_same() -> None:
+    assert leased_wait_ms(0.1) == 100

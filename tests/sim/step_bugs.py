@@ -17,6 +17,7 @@ from brokerd.replica.epoch_file import changes_by_own_disk
 from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.replica import Replica
 from brokerd.replica.voters import Members, Tally
+from brokerd.services import replica_follower
 from brokerd.services.acknowledgement import PendingAcknowledgements
 from brokerd.services.metadata_log import MetadataLog
 from brokerd.services.replica_reclaim import LeaderReclaim
@@ -119,6 +120,10 @@ def _ended_leader_still_answers() -> Patched:
 
 def _in_sync_set_not_inherited() -> Patched:
     return patch.object(InSyncSet, "await_in_sync", lambda self, replica_ids, now_s: None)
+
+
+def _idle_pulls_outlast_leases() -> Patched:
+    return patch.object(replica_follower, "leased_wait_ms", lambda lease_s: 5_000)
 
 
 def _lease_too_long() -> Patched:
@@ -411,6 +416,7 @@ STEP_BUGS = (
     PlantedBug("a topic is answered at once", "dledger", "sync", _topic_answered_at_once),
     PlantedBug("one promise too few is enough", "sync", "sync", _one_promise_too_few, 3),
     PlantedBug("a follower's lease is too long", "sync", "sync", _lease_too_long),
+    PlantedBug("a pull of an idle group is held for longer than a lease", "sync", "sync", _idle_pulls_outlast_leases),
     PlantedBug("a shorter log is clean", "sync", "sync", _shorter_log_is_clean),
     PlantedBug("what readers saw is forgotten", "sync", "sync", _what_readers_saw_is_forgotten),
     PlantedBug("what was said before the fence is taken for a promise", "async", "sync", _said_before_the_fence),

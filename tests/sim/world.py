@@ -40,6 +40,8 @@ STOPPED_S = 3.0
 MAX_TIME_NOT_LEVEL_S = 3.0
 SWITCHOVER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
 SWITCHOVER_S = 10.0
+DEATH_SHARE = 0.3  # of all seeds of mode sync: at the end the leader dies for good
+SUCCESSOR_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,13 @@ class MachineSupervisor:
     def __init__(self, loop: EventLoop, machines: Sequence[Machine]) -> None:
         self._loop = loop
         self._machines = {machine.name: machine for machine in machines}
+        self.restarts = True
 
     def stop(self, name: str) -> None:
         machine = self._machines[name]
         machine.kill()
-        self._loop.after(STOPPED_S, machine.start)
+        if self.restarts:
+            self._loop.after(STOPPED_S, machine.start)
 
     def status(self, name: str) -> ProcessStatus:
         machine = self._machines[name]
@@ -189,7 +193,8 @@ class World:
             in_sync_replicas=surely_held_by,
             dying=random.choice((0.0, 0.05, 0.2)),
         )
-        self.control_plane.supervisor = MachineSupervisor(self.loop, self.machines)
+        self.supervisor = MachineSupervisor(self.loop, self.machines)
+        self.control_plane.supervisor = self.supervisor
         self.senders, self.readers = make_clients(
             self.loop, self.network, self.history, names, self.name_server_names, pauses_s=(0.02, 0.05, 0.15)
         )
@@ -244,6 +249,8 @@ class World:
         self._catch_up()
         if self.promotions and len(self.machines) > 1 and loop.random.random() < SWITCHOVER_SHARE:
             self._switch_over()
+        if self.promotions and self.mode == "sync" and loop.random.random() < DEATH_SHARE:
+            self._leader_dies()
 
     def _switch_over(self) -> None:
         """Nothing is wrong, and messages come: an operator who asks for it has another replica lead, and nothing is typed."""
@@ -262,6 +269,22 @@ class World:
             raise Violation(f"a switchover to {candidate.name} comes to nothing: {self._roles()}")
         self.history.counts["switchovers when all is well"] += 1
         self._stop_clients()
+        self._catch_up()
+
+    def _leader_dies(self) -> None:
+        """Each of the others holds all there is: one of them leads soon, and nothing is typed."""
+        loop = self.loop
+        leader = next(filter(self._leads, self.machines))
+        loop.note(f"{leader.name} dies")
+        self.control_plane.heal()
+        self.supervisor.restarts = False
+        leader.kill()
+        loop.run_until(loop.now_s + SUCCESSOR_S, lambda: any(map(self._leads, self.machines)))
+        if not any(map(self._leads, self.machines)):
+            raise Violation(f"no one leads in the place of {leader.name}, which has died: {self._roles()}")
+        self.history.counts["leaders that died when all was well"] += 1
+        self.supervisor.restarts = True
+        leader.start()
         self._catch_up()
 
     def _stop_clients(self) -> None:

@@ -165,6 +165,20 @@ def test_an_unclean_promotion_wants_the_groups_name(
     assert failover.confirmed_loss
 
 
+def test_of_an_old_master_with_a_new_disk_the_gap_is_unknown_and_not_zero(
+    world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    _lose_master(cluster, group, driver)
+    group[1].incomplete = True
+    group.back(0)
+    group[0].disk, group[0].end_offset = "a new one", 0
+    cluster_sample(cluster, driver)
+    page = world.client(world.alice).get(f"{PATH}groups/broker-a/promote/").content.decode()
+    assert "The disk of replica 0 is new: the one before may hold more" in page
+    assert "unknown: its disk is new" in page
+    assert "0 B" not in page
+
+
 def test_the_timeline_shows_what_happened_and_how_long_no_send_was_taken(
     world: World, cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:

@@ -500,6 +500,8 @@ def at_risk(candidate: ReplicaView, former: ReplicaView | None) -> tuple[int | N
         return 0, 0
     if former.end_offset is None or candidate.held_offset is None:
         return None, None
+    if former.disk_is_new or former.log_may_be_incomplete:
+        return None, None  # it does not hold any more what it acknowledged
     lost_bytes = max(0, former.end_offset - candidate.held_offset)
     if lost_bytes == 0:
         return 0, 0

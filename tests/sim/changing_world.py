@@ -13,6 +13,7 @@ from tests.sim.changing_history import ChangingHistory
 from tests.sim.changing_process import ChangingProcess
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, Violation
+from tests.sim.last_readers import read_to_the_end
 from tests.sim.machine import address_of
 from tests.sim.mode_operator import CHANGEABLE, ModeOperator
 from tests.sim.network import Network
@@ -164,6 +165,7 @@ class ChangingWorld(QuorumWorld):
         self._settle(operator)
         self._change_once_more(operator)
         self._come_to_rest()
+        read_to_the_end(loop, self.network, self.machines)
         judge(self)  # type: ignore[arg-type] # it has what is judged
 
     def _grow(self) -> None:

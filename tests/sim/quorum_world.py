@@ -10,6 +10,7 @@ from mqwire.message import pack_host
 from mqwire.mode import Mode
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, Violation
+from tests.sim.last_readers import read_to_the_end
 from tests.sim.machine import address_of
 from tests.sim.network import Network
 from tests.sim.quorum_faults import QuorumFaults
@@ -188,6 +189,7 @@ class QuorumWorld:
         loop.run_until(max(loop.now_s + 1.0, began_s + SETTLED_S))
         self._commits_all_writes()
         self._heal()
+        read_to_the_end(loop, self.network, self.machines)
         judge(self)  # type: ignore[arg-type] # it has what is judged
 
     def _be_late(self) -> None:

@@ -10,12 +10,15 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from brokerd.processors import pull_message
+from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.replica import elections
 from brokerd.replica.elections import Elections
 from brokerd.replica.in_sync import FollowerState
 from brokerd.replica.voters import Members
 from brokerd.services import registration, replica_server
 from brokerd.services.delay_level import DueHead
+from mqwire.codes import ResponseCode
 from mqwire.headers_namesrv import RegisterBrokerRequestHeader
 from mqwire.headers_replica import ReplicaPullResponseHeader
 from mqwire.names import MASTER_ID
@@ -73,6 +76,15 @@ def _far_delivery_is_waited_for() -> Patched:
     return patch.object(DueHead, "accept", accept)
 
 
+def _no_reader_is_sent_on() -> Patched:
+    """Past what retention has deleted, by who may say so."""
+    return patch.object(
+        PullMessageProcessor,
+        "_must_not_move",
+        lambda self, header, result: pull_message._code_of(header, result) is ResponseCode.PULL_OFFSET_MOVED,
+    )
+
+
 def _slave_registers_as_the_master() -> Patched:
     def header(**values: Any) -> RegisterBrokerRequestHeader:
         return RegisterBrokerRequestHeader(**{**values, "broker_id": MASTER_ID})
@@ -87,5 +99,6 @@ SERVICE_BUGS = (
     PlantedBug(
         "a delivery that a clock has put far ahead is waited for", "single", "sync", _far_delivery_is_waited_for
     ),
+    PlantedBug("no reader is sent past what retention has deleted", "async", "sync", _no_reader_is_sent_on),
     PlantedBug("a slave registers as the master", "async", "sync", _slave_registers_as_the_master),
 )

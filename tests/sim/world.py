@@ -20,6 +20,7 @@ from tests.sim.control_plane import BEGAN, ControlPlane
 from tests.sim.event_loop import EventLoop
 from tests.sim.faults import Faults
 from tests.sim.history import History, Violation
+from tests.sim.last_readers import read_to_the_end
 from tests.sim.machine import Machine, address_of
 from tests.sim.network import Network
 from tests.sim.sim_clients import make_clients
@@ -218,6 +219,7 @@ class World:
         loop.after(START_S * loop.random.random(), self.faults.run)
         loop.run_until(START_S + FAULTS_S)
         self._heal()
+        read_to_the_end(loop, self.network, self.machines)
         judge(self)
 
     def _heal(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from brokerd.long_polling import PullRequestHoldService
 from brokerd.processors import pull_message
 from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.replica import elections
@@ -85,6 +86,10 @@ def _no_reader_is_sent_on() -> Patched:
     )
 
 
+def _held_pulls_are_not_woken() -> Patched:
+    return patch.object(PullRequestHoldService, "take", lambda self, queues: [])
+
+
 def _slave_registers_as_the_master() -> Patched:
     def header(**values: Any) -> RegisterBrokerRequestHeader:
         return RegisterBrokerRequestHeader(**{**values, "broker_id": MASTER_ID})
@@ -100,5 +105,6 @@ SERVICE_BUGS = (
         "a delivery that a clock has put far ahead is waited for", "single", "sync", _far_delivery_is_waited_for
     ),
     PlantedBug("no reader is sent past what retention has deleted", "async", "sync", _no_reader_is_sent_on),
+    PlantedBug("a message does not end the wait of a pull", "single", "sync", _held_pulls_are_not_woken),
     PlantedBug("a slave registers as the master", "async", "sync", _slave_registers_as_the_master),
 )

@@ -25,6 +25,8 @@ from tests.sim.sim_requests import (
 from tests.sim.wire import ALL_QUEUES, QUEUES
 
 TIMEOUT_S = 2.0
+HELD_SHARE = 0.3  # of all pulls: they wait so long for a message
+HELD_S = 0.5
 
 
 class _Client:
@@ -157,8 +159,8 @@ class Reader(_Client):
                 self._offsets[queue] = answer.next_offset
             self.run()
 
-        target = random.choice(self._replicas)
-        self.network.call(self, target, Read(queue, self._offsets[queue]), answered, timeout_s=0.5)
+        read = Read(queue, self._offsets[queue], waits_s=HELD_S if random.random() < HELD_SHARE else 0.0)
+        self.network.call(self, random.choice(self._replicas), read, answered, timeout_s=read.waits_s + 0.5)
 
 
 class Consumer(_LeaderSeeker):
@@ -201,7 +203,9 @@ class Consumer(_LeaderSeeker):
             else:
                 self.run()
 
-        self.network.call(self, target, Read(queue, self._offsets[queue], commits=True), answered, timeout_s=0.5)
+        waits_s = HELD_S if self.loop.random.random() < HELD_SHARE else 0.0
+        read = Read(queue, self._offsets[queue], commits=True, waits_s=waits_s)
+        self.network.call(self, target, read, answered, timeout_s=waits_s + 0.5)
 
     def _commit(self, queue: int, offset: int) -> None:
         offsets = self.history.offsets

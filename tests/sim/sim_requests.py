@@ -28,6 +28,7 @@ class Read(NamedTuple):
     queue: int  # its number (wire.py)
     offset: int
     commits: bool = False  # by the group that commits offsets, whose pulls follow a reset
+    waits_s: float = 0.0  # for a message, where there is none
 
 
 class ReadAnswer(NamedTuple):

@@ -20,7 +20,7 @@ from tests.sim.control_plane import BEGAN, ControlPlane
 from tests.sim.event_loop import EventLoop
 from tests.sim.faults import Faults
 from tests.sim.history import History, Violation
-from tests.sim.last_readers import read_to_the_end
+from tests.sim.last_readers import read_to_the_end, wait_for_news
 from tests.sim.machine import Machine, address_of
 from tests.sim.network import Network
 from tests.sim.sim_clients import make_clients
@@ -39,6 +39,7 @@ FINAL_SENDS = 3
 RETENTION_SHARE = 0.3  # of all seeds: there files expire
 STOPPED_S = 3.0
 MAX_TIME_NOT_LEVEL_S = 3.0
+NEWS_SHARE = 0.3  # of all seeds: at the end pulls are held
 SWITCHOVER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
 SWITCHOVER_S = 10.0
 DEATH_SHARE = 0.3  # of all seeds of mode sync: at the end the leader dies for good
@@ -249,6 +250,11 @@ class World:
         self._stop_clients()
         self.faults.put_rot_right()
         self._catch_up()
+        if loop.random.random() < NEWS_SHARE:
+            self._send_again()
+            wait_for_news(loop, self.network, self.machines)
+            self._stop_clients()
+            self._catch_up()
         if self.promotions and len(self.machines) > 1 and loop.random.random() < SWITCHOVER_SHARE:
             self._switch_over()
         if self.promotions and self.mode == "sync" and loop.random.random() < DEATH_SHARE:
@@ -262,9 +268,7 @@ class World:
         loop.note(f"{candidate.name} shall lead")
         if loop.random.random() < 0.5:
             self.faults.fence_late(leader, loop.random.uniform(0.05, 0.5))
-        for sender in self.senders:
-            sender.stopped = False
-            sender.run()
+        self._send_again()
         control_plane.start(control_plane.asked_to_switch_over(candidate.name), immortal=True)
         loop.run_until(loop.now_s + SWITCHOVER_S, lambda: self._leads(candidate))
         if not self._leads(candidate):
@@ -288,6 +292,11 @@ class World:
         self.supervisor.restarts = True
         leader.start()
         self._catch_up()
+
+    def _send_again(self) -> None:
+        for sender in self.senders:
+            sender.stopped = False
+            sender.run()
 
     def _stop_clients(self) -> None:
         for client in [*self.senders, *self.readers]:

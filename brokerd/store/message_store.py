@@ -135,7 +135,8 @@ class MessageStore:
         report.clean_shutdown = clean
         same_boot = self._checkpoint.own and self._checkpoint.boot_id == disk.boot_id() != ""
         may_save_checkpoint = True
-        if not (clean or fresh or same_boot):
+        reopens = self._reopen_with is not None  # this very process had it open: its machine has not gone down since
+        if not (clean or fresh or same_boot or reopens):
             try:
                 self._doubts.add(TailDoubt.LOST_PAGE_CACHE)  # before the checkpoint names this boot
             except OSError as error:

@@ -85,6 +85,14 @@ def test_a_store_that_cannot_be_synced_when_it_opens_does_not_open() -> None:
     assert open_store(disk.after_kill()).doubts == {TailDoubt.SYNC_FAILED}
 
 
+def test_a_log_that_is_begun_again_is_in_no_doubt_for_that() -> None:
+    """It was taken for one whose machine had gone down: after the next start its replica, level by then, had no full vote."""
+    store = open_store(MemoryDisk())
+    fill(store, 4)
+    store.start_over(8 * FILE_BYTES)
+    assert store.doubts == frozenset()
+
+
 @pytest.mark.parametrize(("where", "doubts"), [("checkpoint", set()), (COMMIT_LOG, {TailDoubt.SYNC_FAILED})])
 def test_a_truncation_leaves_the_log_in_doubt_only_if_it_failed_when_it_had_reached_the_log(
     where: str, doubts: set[TailDoubt]

@@ -19,7 +19,7 @@ from tests.sim.mode_operator import CHANGEABLE, ModeOperator
 from tests.sim.network import Network
 from tests.sim.quorum_machine import ChangingMachine
 from tests.sim.quorum_operator import Operator
-from tests.sim.quorum_world import QuorumWorld
+from tests.sim.quorum_world import LEVEL_S, QuorumWorld
 from tests.sim.sim_clients import make_clients
 from tests.sim.sim_name_server import NameServer
 from tests.sim.verdict import judge
@@ -166,6 +166,7 @@ class ChangingWorld(QuorumWorld):
         self._change_once_more(operator)
         self._come_to_rest()
         read_to_the_end(loop, self.network, self.machines)
+        loop.run_until(loop.now_s + LEVEL_S, self._level)  # the leader may have written down tables meanwhile
         judge(self)  # type: ignore[arg-type] # it has what is judged
 
     def _grow(self) -> None:

@@ -221,6 +221,7 @@ class World:
         loop.run_until(START_S + FAULTS_S)
         self._heal()
         read_to_the_end(loop, self.network, self.machines)
+        self._catch_up()  # the leader may have written down tables meanwhile
         judge(self)
 
     def _heal(self) -> None:

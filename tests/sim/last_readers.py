@@ -59,7 +59,7 @@ class _LastReader(_QueueReader):
 
     def __init__(self, loop: EventLoop, network: Network, machine: Machine, queue: int) -> None:
         super().__init__(loop, network, machine, queue, "last reader")
-        if _leads(machine):
+        if machine.leads:
             self.offset = 0  # it is sent on to what retention has left; another replica sends it to the leader for that
 
 
@@ -77,10 +77,6 @@ class _HeldReader(_QueueReader):
         return self.messages > 0
 
 
-def _leads(machine: Machine) -> bool:
-    return machine.process is not None and machine.process.replica.leads
-
-
 def wait_for_news(loop: EventLoop, network: Network, machines: Sequence[Machine]) -> None:
     """A pull of each queue is held at each replica, and messages come: raises Violation where they are not shown at once."""
     readers = [_HeldReader(loop, network, machine, queue) for machine in machines for queue in range(ALL_QUEUES)]
@@ -96,7 +92,7 @@ def read_to_the_end(loop: EventLoop, network: Network, machines: Sequence[Machin
     """All queues of the leader, and one of each other replica; raises Violation."""
     readers = []
     for machine in machines:
-        for queue in range(ALL_QUEUES) if _leads(machine) else [loop.random.randrange(ALL_QUEUES)]:
+        for queue in range(ALL_QUEUES) if machine.leads else [loop.random.randrange(ALL_QUEUES)]:
             readers.append(_LastReader(loop, network, machine, queue))
     for reader in readers:
         if not reader.is_done:

@@ -121,6 +121,10 @@ class Machine:
         return process if process is not None and process.is_open else None
 
     @property
+    def leads(self) -> bool:
+        return self.process is not None and self.process.replica.leads
+
+    @property
     def runs_now(self) -> bool:
         """Whether there is a process, be it at its start only."""
         return self._process is not None

@@ -264,15 +264,15 @@ class World:
     def _switch_over(self) -> None:
         """Nothing is wrong, and messages come: an operator who asks for it has another replica lead, and nothing is typed."""
         loop, control_plane = self.loop, self.control_plane
-        leader = next(filter(self._leads, self.machines))
+        leader = next(machine for machine in self.machines if machine.leads)
         candidate = loop.random.choice([machine for machine in self.machines if machine is not leader])
         loop.note(f"{candidate.name} shall lead")
         if loop.random.random() < 0.5:
             self.faults.fence_late(leader, loop.random.uniform(0.05, 0.5))
         self._send_again()
         control_plane.start(control_plane.asked_to_switch_over(candidate.name), immortal=True)
-        loop.run_until(loop.now_s + SWITCHOVER_S, lambda: self._leads(candidate))
-        if not self._leads(candidate):
+        loop.run_until(loop.now_s + SWITCHOVER_S, lambda: candidate.leads)
+        if not candidate.leads:
             raise Violation(f"a switchover to {candidate.name} comes to nothing: {self._roles()}")
         self.history.counts["switchovers when all is well"] += 1
         self._stop_clients()
@@ -281,13 +281,13 @@ class World:
     def _leader_dies(self) -> None:
         """Each of the others holds all there is: one of them leads soon, and nothing is typed."""
         loop = self.loop
-        leader = next(filter(self._leads, self.machines))
+        leader = next(machine for machine in self.machines if machine.leads)
         loop.note(f"{leader.name} dies")
         self.control_plane.heal()
         self.supervisor.restarts = False
         leader.kill()
-        loop.run_until(loop.now_s + SUCCESSOR_S, lambda: any(map(self._leads, self.machines)))
-        if not any(map(self._leads, self.machines)):
+        loop.run_until(loop.now_s + SUCCESSOR_S, lambda: any(machine.leads for machine in self.machines))
+        if not any(machine.leads for machine in self.machines):
             raise Violation(f"no one leads in the place of {leader.name}, which has died: {self._roles()}")
         self.history.counts["leaders that died when all was well"] += 1
         self.supervisor.restarts = True
@@ -313,10 +313,6 @@ class World:
             loop.run_until(loop.now_s + 1.5)  # the last confirmOffset reaches the followers
             if self._all_in_sync():
                 break
-
-    @staticmethod
-    def _leads(machine: Machine) -> bool:
-        return machine.process is not None and machine.process.replica.leads
 
     def _all_in_sync(self) -> bool:
         processes = [machine.process for machine in self.machines]

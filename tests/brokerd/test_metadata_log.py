@@ -465,7 +465,7 @@ def test_retention_keeps_the_last_base_that_a_power_cut_cannot_take(broker: Brok
     broker.broker.held_changed()
     log = broker.broker.metadata_log
     first = log.needed_from
-    assert first is not None
+    assert first
     log.begin_leadership()
     log.begin_leadership()
     assert log.needed_from == first, "the newer ones are in memory only"

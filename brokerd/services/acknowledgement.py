@@ -129,8 +129,10 @@ def _answer_unproven(expired: list[_Waiting], code: int, remark: str) -> list[Pe
 
 def recoded(frames: list[bytes], code: int, remark: str) -> bytes:
     """SUCCESS answers, changed to say `code` and why; all their fields stay."""
-    connection = Connection()
-    connection.receive_data(b"".join(frames))
+    data = b"".join(frames)
+    # Our own, and of any length: the answer to a batch names each of its messages in its header.
+    connection = Connection(max_frame_bytes=len(data), max_header_bytes=len(data))
+    connection.receive_data(data)
     replies = connection.commands()
     for reply in replies:
         reply.code = code

@@ -74,7 +74,7 @@ class _Channel:
         self.waiters: dict[int, _Waiter] = {}
         self.broken: HighwaterError | None = None
         self._stream = stream
-        self._connection = Connection(max_frame_bytes=MAX_FRAME_BYTES)
+        self._connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_FRAME_BYTES)
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._work = anyio.Event()

@@ -102,3 +102,16 @@ def test_what_a_majority_did_not_confirm_is_an_error_and_no_send_status() -> Non
     pending.add(peer, 300, [answer(3)], now_s=4)  # type: ignore[arg-type] # a peer that records
     pending.give_up("it stopped leading", ResponseCode.FLUSH_SLAVE_TIMEOUT)
     assert [(reply.opaque, reply.code) for reply in peer.replies] == [(n, ResponseCode.SYSTEM_ERROR) for n in (1, 2, 3)]
+
+
+def test_an_answer_that_names_more_messages_than_a_mebibyte_holds_ends_like_any_other() -> None:
+    pending = PendingAcknowledgements(SendLatency(), timeout_s=3)
+    peer, other = RecordingPeer(1), RecordingPeer(2)
+    ids = ",".join(["A" * 32] * 34_000)  # a batch of four megabytes
+    long = RemotingCommand(320, opaque=1).reply(ext_fields={"msgId": ids}).encode()
+    pending.add(peer, 100, [long], now_s=0)  # type: ignore[arg-type] # a peer that records
+    pending.add(other, 200, [answer(2)], now_s=0)  # type: ignore[arg-type] # as above
+    pending.expire(3, 0)
+    assert str(ResponseCode.FLUSH_DISK_TIMEOUT.value).encode() in peer.written[:200]
+    assert ids.encode() in peer.written
+    assert [reply.code for reply in other.replies] == [ResponseCode.FLUSH_DISK_TIMEOUT]

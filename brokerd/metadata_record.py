@@ -16,7 +16,7 @@ from brokerd.store import MessageToStore
 from brokerd.store.record import record_spans
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.errors import RemoteProtocolError
-from mqwire.message import StoredMessage, decode_record, tags_code
+from mqwire.message import StoredMessage, decode_record, tags_code, topic_bytes_of
 from mqwire.names import RMQ_SYS_METADATA
 
 Offsets = dict[str, dict[int, int]]  # "topic@group" -> queue -> offset
@@ -167,14 +167,14 @@ def pieces(data: bytes) -> Iterator[tuple[bytes, list[Located]]]:
     begin = 0
     found: list[Located] = []
     for position, size in record_spans(data):
-        if _TOPIC in data[position : position + size]:
+        # Of a message that anyone sent nothing but its topic is looked at: a batch may hold what can't be decoded.
+        if topic_bytes_of(data, position) == _TOPIC:
             message = decode_record(data, position)
-            if message.topic == RMQ_SYS_METADATA:
-                record = decode_metadata(message)
-                begins_at = message.physical_offset
-                found.append(Located(begins_at, begins_at + message.size_bytes, record))
-                if record.deleted_topics:
-                    yield data[begin : position + size], found
-                    begin, found = position + size, []
+            record = decode_metadata(message)
+            begins_at = message.physical_offset
+            found.append(Located(begins_at, begins_at + message.size_bytes, record))
+            if record.deleted_topics:
+                yield data[begin : position + size], found
+                begin, found = position + size, []
     if begin < len(data):
         yield data[begin:], found

@@ -309,6 +309,8 @@ class SendMessageProcessor:
         joined = b"".join(properties)
         if has_special_properties(header.properties) or has_special_properties(joined):
             _refuse_special_batch(header, properties)
+        if not joined.isascii():
+            _refuse_other_than_utf_8(properties)
         properties = [each if each[-1:] == b"\x02" or not each else each + b"\x02" for each in properties]
         return BatchToStore(
             topic,
@@ -371,6 +373,16 @@ def _check_traces(acl: AccessControl, request: RemotingCommand, sys_flag: int) -
 def _refuse_special_batch(header: SendHeader, properties: Sequence[bytes]) -> None:
     if has_special_properties(header.properties) or any(map(has_special_properties, properties)):
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "delayed and transactional messages cannot be sent in a batch")
+
+
+def _refuse_other_than_utf_8(properties: Sequence[bytes]) -> None:
+    for number, each in enumerate(properties):
+        try:
+            each.decode()
+        except UnicodeDecodeError as error:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, f"the properties of message {number} of the batch are not UTF-8"
+            ) from error
 
 
 def _remark_of(error: StoreError) -> str:

@@ -208,7 +208,10 @@ def encode_record(
 
 
 def decode_record(buffer: bytes | bytearray | memoryview, offset: int = 0) -> StoredMessage:
-    """The record that starts at `offset`; raises RemoteProtocolError unless every length and checksum agrees."""
+    """The record that starts at `offset`; raises RemoteProtocolError unless every length and checksum agrees.
+
+    Properties are what a sender made of them: bytes in them that are not UTF-8 become U+FFFD, as stock clients read them.
+    """
     view = memoryview(buffer)[offset:]
     if len(view) < MIN_RECORD_BYTES:
         raise RemoteProtocolError(f"a record has at least {MIN_RECORD_BYTES} bytes, {len(view)} are here")
@@ -241,9 +244,9 @@ def decode_record(buffer: bytes | bytearray | memoryview, offset: int = 0) -> St
     check_record_crc(view)
     try:
         topic = str(view[topic_start:topic_end], "utf-8")
-        properties = string_to_properties(str(view[properties_start:], "utf-8"))
     except UnicodeDecodeError as error:
-        raise RemoteProtocolError("the record's topic or properties are not UTF-8") from error
+        raise RemoteProtocolError("the record's topic is not UTF-8") from error
+    properties = string_to_properties(str(view[properties_start:], "utf-8", "replace"))
     return StoredMessage(
         topic=topic,
         queue_id=queue_id,
@@ -262,6 +265,26 @@ def decode_record(buffer: bytes | bytearray | memoryview, offset: int = 0) -> St
         body=body,
         properties=properties,
     )
+
+
+def topic_bytes_of(buffer: bytes | bytearray | memoryview, offset: int = 0) -> bytes:
+    """The topic of the record at `offset`, as it is stored, without a look at anything else that its sender chose. Empty where the
+    lengths do not lead to one.
+    """
+    if len(buffer) - offset < MIN_RECORD_BYTES:
+        return b""
+    size, magic, _, _, _, _, _, sys_flag, _ = _HEAD.unpack_from(buffer, offset)
+    body_length_at = offset + _HEAD.size + (20 if sys_flag & MessageSysFlag.BORNHOST_V6 else 8) + 8
+    body_length_at += (20 if sys_flag & MessageSysFlag.STOREHOSTADDRESS_V6 else 8) + _AFTER_STORE_HOST.size - 4
+    end = min(offset + size, len(buffer))
+    if magic not in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) or body_length_at + 4 > end:
+        return b""
+    length_at = body_length_at + 4 + int.from_bytes(buffer[body_length_at : body_length_at + 4], "big")
+    begin = length_at + (2 if magic == MESSAGE_MAGIC_V2 else 1)
+    if begin > end:
+        return b""
+    topic_end = begin + int.from_bytes(buffer[length_at:begin], "big")
+    return bytes(buffer[begin:topic_end]) if topic_end <= end else b""
 
 
 def check_record_crc(record: bytes | memoryview) -> bool:

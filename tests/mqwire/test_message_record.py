@@ -24,6 +24,7 @@ from mqwire.message import (
     properties_to_string,
     string_to_properties,
     tags_code,
+    topic_bytes_of,
     unpack_host,
 )
 
@@ -185,6 +186,24 @@ def test_records_after_one_another_are_all_read() -> None:
 def test_a_rest_after_records_is_refused() -> None:
     with pytest.raises(RemoteProtocolError):
         decode_records(record() + b"\x00" * 8)
+
+
+def test_bytes_in_properties_that_are_no_text_are_read_as_stock_clients_read_them() -> None:
+    assert decode_record(record(properties=b"KEYS\x01\xff\x02")).properties == {"KEYS": "\ufffd"}
+
+
+@pytest.mark.parametrize("topic", ["orders", "o" * 200])
+@pytest.mark.parametrize("flags", [0, MessageSysFlag.BORNHOST_V6, MessageSysFlag.STOREHOSTADDRESS_V6])
+def test_the_topic_of_a_record_is_found_without_reading_its_properties(topic: str, flags: int) -> None:
+    born = BORN_V6 if flags == MessageSysFlag.BORNHOST_V6 else BORN
+    store = STORE_V6 if flags == MessageSysFlag.STOREHOSTADDRESS_V6 else STORE
+    written = record(topic=topic, sys_flag=flags, born_host=born, store_host=store, properties=b"KEYS\x01\xff\x02")
+    assert topic_bytes_of(b"rest" + written, 4) == topic.encode()
+
+
+@pytest.mark.parametrize("size", [0, 60, 95])
+def test_a_record_cut_before_its_topic_has_none(size: int) -> None:
+    assert topic_bytes_of(record()[:size]) == b""
 
 
 def test_properties_that_do_not_fit_are_a_local_error() -> None:

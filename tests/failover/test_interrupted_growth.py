@@ -8,15 +8,26 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep, OperationType, StepState
-from controlplane.clusters.operations import operation_retry, operation_start, step_claim, step_complete
+from controlplane.clusters.lifecycle import cluster_resume
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterState,
+    Operation,
+    OperationState,
+    OperationStep,
+    OperationType,
+    StepState,
+)
+from controlplane.clusters.operations import operation_retry, operation_start, step_claim, step_complete, step_fail
 from controlplane.clusters.services import cluster_grow
 from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.failover.models import FailoverKind, ReplicaSample
 from controlplane.failover.promotion.services import automatic_failover
 from controlplane.failover.sampling import cluster_sample
+from controlplane.provisioning.processes import replica_daemons
+from controlplane.provisioning.runner import operation_step_run
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import SYSTEM, World
+from tests.controlplane.world import SYSTEM, World, make_operation
 from tests.failover.electing import all_running
 from tests.failover.promotions import lose, operation_of, run, start
 from tests.failover.replicated import make_replicated
@@ -129,6 +140,48 @@ def test_the_automatic_policy_does_not_wait_either(world: World, driver: DriverT
         assert automatic_failover(cluster, view, driver) is not None
         growth.refresh_from_db()
         assert growth.state == OperationState.FAILED
+
+
+@pytest.mark.parametrize("by", ["replica", "group"])
+def test_a_growth_that_has_no_ports_yet_is_in_no_ones_way(world: World, driver: DriverTwin, by: str) -> None:
+    cluster = make_replicated(world.acme, "auto", "sync", policy="automatic_when_lossless")
+    with ScriptedGroup.of(cluster).answering() as group:
+        all_running(cluster, driver)
+        cluster_sample(cluster, driver)
+        for number in range(3):  # as many operations as a tenant has at once
+            make_operation(world.acme, f"busy-{number}")
+        growth = cluster_grow(actor=SYSTEM, cluster=cluster, by=by)
+        assert growth.waits
+        lose(group)
+        cluster_sample(cluster, driver)
+        long_ago = timezone.now() - timedelta(seconds=8)
+        ReplicaSample.objects.filter(replica__group__cluster=cluster, replica__broker_id=0).update(
+            unreachable_since=long_ago
+        )
+        view = next(view for view in cluster_sample(cluster, driver) if view.name == "broker-a")
+        failover = automatic_failover(cluster, view, driver)
+        assert failover is not None
+        assert run(failover, driver, group).state == OperationState.COMPLETED
+        assert group.promotions == [(5, 1)]
+        growth.refresh_from_db()
+        assert operation_retry(actor=SYSTEM, operation=growth).state == OperationState.IN_PROGRESS
+
+
+def test_a_cluster_whose_growth_never_got_ports_is_resumed_without_what_it_would_have_added(
+    world: World, driver: DriverTwin
+) -> None:
+    cluster = make_replicated(world.acme, "pair", "sync")
+    growth = cluster_grow(actor=SYSTEM, cluster=cluster, by="replica")
+    claim = step_claim(growth.steps.get(name="allocate_ports").pk)
+    assert claim is not None
+    step_fail(claim, cause="There is no free port.")
+    Cluster.objects.filter(pk=cluster.pk).update(state=ClusterState.SUSPENDED, stopped_at=timezone.now())
+    resumed = cluster_resume(actor=SYSTEM, cluster=cluster)
+    for name in ("stop_processes", "render_configuration"):
+        operation_step_run(resumed.steps.get(name=name).pk, driver)
+    step = resumed.steps.get(name="render_configuration")
+    assert (step.state, step.message) == (StepState.COMPLETED, "")
+    assert {daemon.row.broker_id for daemon in replica_daemons(cluster, driver)} == {0, 1}
 
 
 def test_a_cluster_of_one_broker_is_shown_how_it_gets_more(world: World) -> None:

@@ -59,6 +59,8 @@ _YIELDING: dict[str, tuple[str, ...]] = {
 CANCELLABLE = (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)
 # The member of an operation's metadata that has who cancelled it.
 CANCELLED_BY = "cancelled_by"
+# The member that says that it was retried: what someone had agreed to before was of another moment.
+_RETRIED = "retried"
 # The failure of an operation stands beside these; a running cluster goes on whatever fails.
 _SHOWING_ERRORS = (ClusterState.FAILED, ClusterState.DELETING, ClusterState.SUSPENDING, ClusterState.RESUMING)
 # A pending step that no one took for this long lost its message (Redis was down or emptied).
@@ -146,7 +148,7 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
             )
             if won != 1:
                 raise Conflict(say("Only a failed operation can be retried."), code="operation_not_failed")
-            operation_metadata_change(operation, lambda metadata: metadata.pop(CANCELLED_BY, None))
+            operation_metadata_change(operation, _note_retry)
             later = Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at)
             if operation.type not in LEADERSHIP:  # who leads by now changes nothing of what is to be done
                 later = later.exclude(type__in=LEADERSHIP)
@@ -175,6 +177,16 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
     except IntegrityError:
         raise _in_progress(operation.cluster) from None
     return operation
+
+
+def _note_retry(metadata: dict[str, Any]) -> None:
+    metadata.pop(CANCELLED_BY, None)
+    metadata[_RETRIED] = True
+
+
+def operation_was_retried(operation: Operation) -> bool:
+    """Whether it runs again after a failure."""
+    return bool(operation.metadata.get(_RETRIED))
 
 
 def operation_cancel(*, actor: Actor, operation: Operation) -> Operation:

@@ -129,9 +129,10 @@ def samples_of(group: BrokerGroup) -> list[tuple[Replica, ReplicaSample | None]]
 def replica_view(replica: Replica, sample: ReplicaSample | None) -> ReplicaView:
     """Return a replica as it was last seen."""
     if sample is None:
-        return ReplicaView(replica_id=replica.broker_id)
+        return ReplicaView(replica_id=replica.broker_id, is_placed=replica.port is not None)
     return ReplicaView(
         replica_id=replica.broker_id,
+        is_placed=replica.port is not None,
         sampled_at=sample.sampled_at,
         last_seen_at=sample.last_seen_at,
         unreachable_since=sample.unreachable_since,

@@ -65,7 +65,7 @@ def accounts_reconcile(
 
 
 def _daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
-    return cluster_daemons(cluster, driver, allocated_only=True)
+    return cluster_daemons(cluster, driver)
 
 
 def _write(cluster: Cluster, driver: Driver) -> list[Daemon]:

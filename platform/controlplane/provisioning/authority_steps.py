@@ -30,7 +30,7 @@ def ca_look(context: StepContext) -> None:
 
 def _look(context: StepContext, issued_from: datetime | None = None) -> None:
     proofs = authority_proofs(context.cluster)
-    for daemon in cluster_daemons(context.cluster, context.driver, allocated_only=True):
+    for daemon in cluster_daemons(context.cluster, context.driver):
         if daemon.row.port is None:
             continue
         problem = handshake_problem(daemon.row.host, daemon.row.port, proofs, issued_from)

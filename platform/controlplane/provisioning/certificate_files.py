@@ -86,7 +86,7 @@ def certificates_write(cluster: Cluster, driver: Driver, now: datetime) -> None:
             return
         authority = SignedKey(authorities(cluster.tls_ca)[0], secret_decrypt(cluster.tls_ca_key_encrypted))
         renew_at = None
-        for daemon in cluster_daemons(cluster, driver, allocated_only=True):
+        for daemon in cluster_daemons(cluster, driver):
             issued = certificate_issue(authority, daemon.process.name, [daemon.row.host], now)
             folder = next(iter(daemon.files)).rpartition("/")[0]
             driver.files_write(

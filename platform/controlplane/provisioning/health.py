@@ -45,7 +45,7 @@ def cluster_sample_health(cluster_id: uuid.UUID, driver: Driver) -> None:
     cluster = Cluster.objects.select_related("tenant").filter(pk=cluster_id, state=ClusterState.RUNNING).first()
     if cluster is None:
         return
-    daemons = cluster_daemons(cluster, driver, allocated_only=True)
+    daemons = cluster_daemons(cluster, driver)
     statuses = driver.process_statuses([daemon.process.name for daemon in daemons])
     own_addresses = [daemon.row.address for daemon in daemons if isinstance(daemon.row, Replica)]
     answers = registrations(
@@ -151,7 +151,7 @@ def _start_again(cluster: Cluster, daemon: Daemon, driver: Driver) -> None:
         running = locked.filter(pk=cluster.pk, state=ClusterState.RUNNING).first()
         if running is None or not _is_wanted(daemon.row):
             return
-        now = cluster_daemons(running, driver, allocated_only=True)
+        now = cluster_daemons(running, driver)
         for wanted in (one for one in now if one.process.name == daemon.process.name):
             driver.files_write(cluster.pk, wanted.files)
             driver.process_start(wanted.process)

@@ -137,8 +137,8 @@ def name_server_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
     return daemons
 
 
-def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = False) -> list[Daemon]:
-    """Return the brokers as they are to run. Ports must have been allocated, or such brokers are left out."""
+def replica_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
+    """Return the brokers as they are to run, without those that have no port: what was to start them waits, or has failed."""
     control = acl_account(cluster.credentials.get(is_control=True))
     accounts = _accounts(cluster, control)
     addresses = [server.address for server in cluster_name_servers(cluster)]
@@ -149,7 +149,7 @@ def replica_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = 
     user = cluster_user(cluster)
     chosen = properties_of(wanted_values(cluster), replicated=cluster.is_replicated)
     for replica in replicas:
-        if replica.port is None and allocated_only:
+        if replica.port is None:
             continue
         folder = f"{replica.group.name}-{replica.broker_id}"
         path = driver.cluster_dir(cluster.id) / folder
@@ -240,10 +240,9 @@ def founding_peers(replicas: list[Replica]) -> str:
     return dleger_peers({replica.broker_id: replica.address for replica in replicas})
 
 
-def cluster_daemons(cluster: Cluster, driver: Driver, *, allocated_only: bool = False) -> list[Daemon]:
+def cluster_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
     """Return all daemons in the order in which they start: name servers first."""
-    brokers = replica_daemons(cluster, driver, allocated_only=allocated_only)
-    return [*name_server_daemons(cluster, driver), *brokers]
+    return [*name_server_daemons(cluster, driver), *replica_daemons(cluster, driver)]
 
 
 def _accounts(cluster: Cluster, control: AclAccount) -> str:

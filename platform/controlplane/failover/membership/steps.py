@@ -11,7 +11,7 @@ from functools import cached_property
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.given_up import recovery_asked_note
+from controlplane.clusters.given_up import recovery_asked_note, recovery_was_asked
 from controlplane.clusters.models import BrokerGroup, Operation, Replica
 from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
@@ -26,6 +26,7 @@ from controlplane.failover.promotion.steps import failover_verify, group_now, pr
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.timeline import timeline_add
+from controlplane.failover.words import replica_names
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
@@ -144,9 +145,24 @@ def quorum_remove(context: StepContext) -> None:
 
 
 def quorum_stop_lost(context: StepContext) -> None:
-    """Stop those that an operator gave up: with its old disk one of them could lead a group of its own."""
+    """Stop those that an operator gave up: with its old disk one of them could lead a group of its own.
+
+    Not before a look: what was confirmed was of another moment, and they may have elected a leader since.
+    """
+    if not recovery_was_asked(context.operation):
+        _require_lost(context)
     for row in _rows(context, "removing"):
         replica_stop(context, row)
+
+
+def _require_lost(context: StepContext) -> None:
+    """Raise StepFailed where any of those that an operator gave up answers."""
+    name, lost = _group(context), context.operation.metadata["removing"]
+    view = group_sample(context.cluster, name, context.driver)
+    back = [] if view is None else [one.replica_id for one in view.replicas if one.replica_id in lost and one.answers]
+    if back:
+        words = say("Nothing was changed. Given up, but answering again: %(names)s.", names=replica_names(back))
+        raise StepFailed(words, hint=_TRY_AGAIN)
 
 
 def quorum_recover(context: StepContext) -> None:

@@ -144,7 +144,8 @@ def group_preflight(
     if not is_watched(cluster):
         require_running(cluster)
     view = group_sample(cluster, group.name, driver, hurried=True)
-    return failover_preflight(view=view, kind=kind, candidate_id=candidate_id, now=timezone.now())
+    placed = None if view is None else view.placed()
+    return failover_preflight(view=placed, kind=kind, candidate_id=candidate_id, now=timezone.now())
 
 
 def failover_start(
@@ -187,6 +188,7 @@ def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Fai
     """Act by ourselves if nothing acknowledged is lost (automatic.py), and no one else does; called with each sample."""
     now = timezone.now()
     when_lossless = cluster.failover_policy == FailoverPolicy.AUTOMATIC_WHEN_LOSSLESS
+    view = view.placed()
     promotion = promotion_to_begin(view, now, when_lossless=when_lossless)
     if promotion is None:
         return None

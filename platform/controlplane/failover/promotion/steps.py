@@ -10,6 +10,7 @@ promise, and the one that is led in; each broker takes a promotion only from the
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cached_property
 
 from django.db import transaction
@@ -19,6 +20,7 @@ from django.utils import timezone
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.given_up import replicas_given_up
 from controlplane.clusters.models import Cluster, Replica
+from controlplane.clusters.operations import operation_was_retried
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import bounded, from_sdk, say, say_all
@@ -51,6 +53,8 @@ _VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
 _TOPICS_S = 20.0
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
+# Who typed the group's name agreed to the loss that was shown: by then another leader may have taken sends.
+_AGREED_FOR = timedelta(minutes=5)
 
 
 def failover_preflight(context: StepContext) -> None:
@@ -192,7 +196,7 @@ def failover_rejoin(context: StepContext) -> None:
     """
     failover = present_failover(context)
     cluster = context.cluster
-    members = [replica for replica in cluster_replicas(cluster) if replica.group.name == failover.group_name]
+    members = _placed(cluster, failover.group_name)
     old = next((replica for replica in members if replica.broker_id == failover.old_master_id), None)
     for replica in members:
         if replica.broker_id != failover.candidate_id and (
@@ -235,12 +239,17 @@ def group_now(context: StepContext) -> GroupView:
     view = group_sample(context.cluster, name, context.driver, hurried=True)
     if view is None:
         raise StepFailed(say("The broker group %(name)s is gone.", name=name))
-    return view
+    return view.placed()
+
+
+def _placed(cluster: Cluster, group_name: str) -> list[Replica]:
+    """The group's replicas that have a port: others have never run, for what was to start them waits, or has failed."""
+    replicas = [replica for replica in cluster_replicas(cluster) if replica.group.name == group_name]
+    return [replica for replica in replicas if replica.port is not None]
 
 
 def _addresses(cluster: Cluster, group_name: str) -> dict[int, str]:
-    replicas = [replica for replica in cluster_replicas(cluster) if replica.group.name == group_name]
-    return {replica.broker_id: replica.address for replica in replicas}
+    return {replica.broker_id: replica.address for replica in _placed(cluster, group_name)}
 
 
 def _save(failover: Failover, **values: object) -> None:
@@ -265,12 +274,18 @@ def _promotion(failover: Failover) -> order.Promotion:
         candidate_id=failover.candidate_id,
         old_master_id=failover.old_master_id,
         begun_at=failover.created_at,
-        may_lose=failover.confirmed_loss,
+        may_lose=failover.confirmed_loss and _agreement_holds(failover),
         drains=failover.kind == FailoverKind.SWITCHOVER,
         ballot=Ballot(failover.expected_epoch or 0, failover.new_epoch or 0) if reserved else None,
         decided_id=failover.decided_id,
         because=failover.lossless_because,
     )
+
+
+def _agreement_holds(failover: Failover) -> bool:
+    if timezone.now() - failover.created_at > _AGREED_FOR:
+        return False
+    return failover.operation is None or not operation_was_retried(failover.operation)
 
 
 class _Execution:
@@ -391,7 +406,7 @@ class _Execution:
 
     def _fence(self, replica_ids: Sequence[int], epoch: int) -> order.FenceAnswers:
         addresses = {one: self._addresses[one] for one in replica_ids if one in self._addresses}
-        timeouts_s = hurried_timeouts_s(cluster_replicas(self._context.cluster))
+        timeouts_s = hurried_timeouts_s(_placed(self._context.cluster, self._failover.group_name))
         asked_at_s = time.time()
         answers = replica_remoting.replica_fences(
             self._context.cluster,
@@ -403,8 +418,8 @@ class _Execution:
         return order.FenceAnswers(asked_at_s, {one: answers[address] for one, address in addresses.items()})
 
     def _let_go(self) -> None:
-        for replica in cluster_replicas(self._context.cluster):
-            if replica.group.name == self._failover.group_name and replica.fenced:
+        for replica in _placed(self._context.cluster, self._failover.group_name):
+            if replica.fenced:
                 _start_again(self._context, replica)
 
     def _decide(self, promotion: order.Promotion, candidate_id: int, fenced: order.Fenced) -> order.Promotion:

@@ -43,6 +43,7 @@ class ReplicaView:
     """One replica's last sample. Offsets are of the CommitLog, in bytes; None is not known."""
 
     replica_id: int
+    is_placed: bool = True  # it has a port: without one no process of it has ever run
     sampled_at: datetime | None = None
     last_seen_at: datetime | None = None
     unreachable_since: datetime | None = None
@@ -127,6 +128,10 @@ class GroupView:
     asked_epoch: int | None = None
     epoch: int = 0
 
+    def placed(self) -> "GroupView":
+        """Return the group without replicas that have never had a port: they hold nothing, promise nothing and can't lead."""
+        return replace(self, replicas=[replica for replica in self.replicas if replica.is_placed])
+
     def replica(self, replica_id: int | None) -> ReplicaView | None:
         """Return the replica of this id."""
         return next((replica for replica in self.replicas if replica.replica_id == replica_id), None)
@@ -183,6 +188,7 @@ class Verdict:
 
 def judge(group: GroupView, now: datetime) -> Verdict:
     """Return the verdict on one group."""
+    group = group.placed()
     samples = [replica.sampled_at for replica in group.replicas if replica.sampled_at is not None]
     if len(samples) < len(group.replicas) or now - max(samples, default=now) > STALE_AFTER:
         return Verdict(GroupState.UNKNOWN, (say("There is no recent data about %(group)s.", group=group.name),))

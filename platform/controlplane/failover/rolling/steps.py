@@ -390,7 +390,7 @@ def _fresh(context: StepContext, entry: Entry) -> Entry:
 def _unregistered(context: StepContext) -> str | None:
     """Return which name server does not know every broker; None when all do."""
     cluster = context.cluster
-    wanted = {replica.address for replica in cluster_replicas(cluster)}
+    wanted = {replica.address for replica in cluster_replicas(cluster) if replica.port is not None}
     for answer in probe.registrations(
         cluster.name_server_addresses,
         control_credentials(cluster),

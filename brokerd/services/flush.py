@@ -108,6 +108,8 @@ class FlushService:
             started_s = trio.current_time()
             try:
                 async with self._broker.store_gate.shared():
+                    if self._broker.store_gate.closed:
+                        return True  # it could not be opened again: opening it makes durable what it holds
                     await self._thread.run(store.flush)
             except StoreError as error:
                 logger.error("flush failed, taking no more messages: %s", error)

@@ -29,6 +29,15 @@ class ConnectionLost(RequestFailed):
     """The connection was refused, or ended before the answer: the program at the other end is gone, or its host is."""
 
 
+# A pull brings one record whole, however long, and the leader may take longer ones than this broker: maxMessageSize's own bound,
+# and what stands around a body.
+_MAX_FRAME_BYTES: Final = 2**29 + 2**20
+
+
+def _connection() -> Connection:
+    return Connection(max_frame_bytes=_MAX_FRAME_BYTES)
+
+
 class RemotingClient:
     """Requests to `address` ("ip:port"), one after the other, over a connection that is opened when needed.
 
@@ -46,7 +55,7 @@ class RemotingClient:
         self._sign = sign
         self._connect = connect
         self._stream: Connected | None = None
-        self._connection = Connection()
+        self._connection = _connection()
         self._lock = trio.Lock()
 
     async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
@@ -70,7 +79,7 @@ class RemotingClient:
             host, _, port = self.address.rpartition(":")
             with trio.fail_after(_CONNECT_TIMEOUT_S):
                 self._stream = await self._connect(host.strip("[]"), int(port))
-            self._connection = Connection()
+            self._connection = _connection()
         self._sign(command)
         await self._stream.send_all(command.encode())
         while True:

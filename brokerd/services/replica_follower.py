@@ -7,6 +7,8 @@ decided here: brokerd/replica/replica.py says what an answer means.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -354,7 +356,7 @@ class FollowerService:
         broker = self._broker
         try:
             while broker.store.durable_offset < broker.store.end_offset and broker.store.damaged_from is None:
-                if not await broker.flush_service.flush_once():
+                if broker.store_gate.closed or not await broker.flush_service.flush_once():
                     return
         finally:
             flushed.set()
@@ -366,13 +368,15 @@ class FollowerService:
         decision = replica.diverged(Divergence(header.diverged_epoch or 0, header.diverged_end_offset or 0))
         if isinstance(decision, Halt):
             raise RequestFailed(decision.reason)
-        async with broker.store_gate.alone():
+        pulls: list[OutRow] = []
+        async with self._alone_with_log(pulls):
             self._check_epoch(header)
             from_offset = decision.to_offset if isinstance(decision, Truncate) else broker.store.min_physical_offset
             size_bytes = broker.store.end_offset - from_offset
             if isinstance(decision, Empty):
                 self._starting_over = True
-            name, pulls = await broker.threads.run(self._save_and_truncate, decision, from_offset)
+            pulls += await broker.threads.run(broker.metering.pulls_recorded_from, from_offset)
+            name = await broker.threads.run(self._save_and_truncate, decision, from_offset)
         logger.warning(
             "the leader never had %d bytes from %d on: truncated, and %s kept in diverged/%s",
             size_bytes,
@@ -380,19 +384,36 @@ class FollowerService:
             f"the first {KEPT_MAX_BYTES} of them" if size_bytes > KEPT_MAX_BYTES else "all",
             name,
         )
-        broker.log_was_truncated()
-        broker.metering.log_was_truncated(pulls)
 
-    def _save_and_truncate(self, decision: Truncate | Empty, from_offset: int) -> tuple[str, list[OutRow]]:
+    @asynccontextmanager
+    async def _alone_with_log(self, pulls: list[OutRow] | None = None) -> AsyncIterator[None]:
+        """Be alone with the store, and have all that counts messages go by its new end afterwards: also where the log was
+        truncated, and writing that down failed. `pulls`: what was metered beyond that end.
+        """
+        broker = self._broker
+        store = broker.store
+        before = (store.wants_reopening, store.min_physical_offset, store.end_offset)
+        is_done = False
+        try:
+            async with broker.store_gate.alone():
+                yield
+            is_done = True
+        finally:
+            now = (store.wants_reopening, store.min_physical_offset, store.end_offset)
+            if is_done or (not store.wants_reopening and now != before):
+                broker.log_was_truncated()
+                if pulls is not None:
+                    broker.metering.log_was_truncated(pulls)
+
+    def _save_and_truncate(self, decision: Truncate | Empty, from_offset: int) -> str:
         broker = self._broker
         store, replica = broker.store, broker.replica
         name = broker.diverged.save(store, from_offset, replica.epochs.epoch_at(from_offset), broker.clock.time_ms())
-        pulls = broker.metering.pulls_recorded_from(from_offset)
         if isinstance(decision, Truncate):
             replica.truncate(decision.to_offset, lambda offset: _truncate(store, offset))
         else:
             replica.start_over(0, 0, lambda: store.start_over(0))
-        return name, pulls
+        return name
 
     def _save_and_truncate_damaged(self, damaged_from: int) -> str:
         """After the damage there may be records that the leader never had."""
@@ -460,16 +481,15 @@ class FollowerService:
     async def _reopen_store(self) -> None:
         """Go on where there was no descriptor to truncate the log, or to open it afterwards: how much was done is known then."""
         broker = self._broker
-        async with broker.store_gate.alone():
+        async with self._alone_with_log():
             await broker.threads.run(broker.replica.reopen_store)
         logger.warning("the log was opened again, and ends at %d", broker.store.end_offset)
-        broker.log_was_truncated()
 
     async def _start_over(self, header: ReplicaPullResponseHeader, queues: list[tuple[str, int, int]]) -> None:
         """The leader's retention has deleted what this log lacks: forget it, and fetch all that the leader still has."""
         broker = self._broker
         min_offset = header.min_offset
-        async with broker.store_gate.alone():
+        async with self._alone_with_log():
             self._check_epoch(header)
             logger.warning(
                 "the leader's log begins at %d, this one ends at %d: starting over there",
@@ -484,7 +504,6 @@ class FollowerService:
                 _members_in(header),
                 _policy_in(header),
             )
-        broker.log_was_truncated()
 
     def _check_epoch(self, header: ReplicaPullResponseHeader) -> None:
         replica = self._broker.replica

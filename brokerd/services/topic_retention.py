@@ -122,8 +122,8 @@ class TopicRetentionService:
             before_ms = self._broker.clock.time_ms() - retention.time_ms
             for queue_id in queue_ids:
                 first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-                if first < end and store.store_timestamp_of(topic, queue_id, first) < before_ms - EXPIRES_LATE_MS:
-                    found[queue_id] = min(store.offset_by_time(topic, queue_id, before_ms), end)
+                if first < end and store.expired_to(topic, queue_id, before_ms - EXPIRES_LATE_MS) > first:
+                    found[queue_id] = min(store.expired_to(topic, queue_id, before_ms), end)
                 yield found
         if retention.size_bytes is not None:
             excess_bytes = self._broker.metering.stored_bytes.by_topic().get(topic, 0) - retention.size_bytes

@@ -71,6 +71,10 @@ class CommitLog:
     def base_of(self, offset: int) -> int:
         return offset - offset % self.file_bytes
 
+    def _names(self) -> list[str]:
+        """Those of its files. Whatever else is there, such as the lost+found of a file system of its own, is not ours."""
+        return [name for name in self._disk.listdir(self.directory) if len(name) == 20 and name.isdigit()]
+
     def load(self, short_file_is_ours: bool) -> list[str]:
         """Find the files. Returns what is wrong with them, in words: a missing or short file in the middle.
 
@@ -79,7 +83,7 @@ class CommitLog:
         """
         self._disk.make_directory(self.directory)
         problems: list[str] = []
-        names = [name for name in self._disk.listdir(self.directory) if len(name) == 20 and name.isdigit()]
+        names = self._names()
         for position, name in enumerate(names):
             base = int(name)
             path = self.path(base)
@@ -213,13 +217,19 @@ class CommitLog:
             raise DiskFullError(f"no room in {self.directory}: {error.strerror}") from error
 
     def _reserve(self, end: int) -> None:
-        """Make sure that bytes up to `end` can be written: the file exists and has room."""
+        """Make sure that bytes up to `end` can be written: the file exists and has room; for more than that where there is some."""
         base = self.base_of(end - 1)
         fd = self._writer(base)
         begin = max(self._allocated_until, base)
         if end > begin:
             until = min(max(end, begin + self._config.allocate_ahead_bytes), base + self.file_bytes)
-            self._disk.fallocate(fd, begin - base, until - begin)
+            try:
+                self._disk.fallocate(fd, begin - base, until - begin)
+            except OSError as error:
+                if error.errno not in NO_ROOM or until == end:
+                    raise
+                until = end  # a leader begins with a small record, also where too little is left for more
+                self._disk.fallocate(fd, begin - base, until - begin)
             self._allocated_until = until
 
     def _zero_further(self, end: int) -> None:
@@ -367,7 +377,7 @@ class CommitLog:
         self.close()
         self.bases.clear()
         # All that there are: the next file was created ahead, and may be the one to begin with.
-        for name in sorted(self._disk.listdir(self.directory), reverse=True):
+        for name in sorted(self._names(), reverse=True):
             self._disk.unlink(os.path.join(self.directory, name))
             self._disk.sync_directory(self.directory)
 

@@ -40,6 +40,7 @@ AcceptTagsCode = Callable[[int], bool]
 _CHECKED = struct.Struct(">I16xqqi44xi")
 _HOSTS_V6 = 0x30  # of sysFlag
 _BYTES_APART_MAX = BLOCK_BYTES // 2 // ENTRY.size
+_UNREADABLE_MAX = 64  # entries in a row that are passed over in a search by time
 _LIKELY_CACHED_BYTES = 1024 * 1024 * 1024
 
 
@@ -320,17 +321,44 @@ class MessageReader:
         """See MessageStore.offset_by_time."""
         low = first = self.min_offset(queue)
         high = self.max_offset(queue)
-        read = self._consume_queues.read
         upper = boundary is BoundaryType.UPPER
         while low < high:
             middle = (low + high) // 2
-            position, size, _ = ENTRY.unpack(read(queue, middle, 1))
-            stored = self.store_timestamp_at(position) if size != BLANK_SIZE else -1
-            if stored < timestamp_ms or (upper and stored == timestamp_ms):
-                low = middle + 1
+            known, stored = self._stored_from(queue, middle, high)
+            if known is not None and (stored < timestamp_ms or (upper and stored == timestamp_ms)):
+                low = known + 1
             else:
                 high = middle
         return max(low - 1, first) if upper else low
+
+    def expired_to(self, queue: ConsumeQueue, timestamp_ms: int) -> int:
+        """The first message that was not stored before a moment: all in front of it may go.
+
+        Looked for from the front, in steps that grow: where a clock was wrong for a while the queue is not in order, and a look in
+        its middle would pass over messages that are younger.
+        """
+        low, high, step = self.min_offset(queue), self.max_offset(queue), 1
+        while low < high:
+            probe = min(low + step - 1, high - 1)
+            known, stored = self._stored_from(queue, probe, high)
+            if known is None or stored >= timestamp_ms:
+                if step == 1:
+                    return low
+                high, step = probe, 1
+            else:
+                low, step = known + 1, step * 2
+        return low
+
+    def _stored_from(self, queue: ConsumeQueue, offset: int, end: int) -> tuple[int | None, int]:
+        """The first message from `offset` on, in front of `end`, whose record's head can be read, and when it was stored. None
+        where none of the next few can be.
+        """
+        for each in range(offset, min(end, offset + _UNREADABLE_MAX)):
+            position, size, _ = ENTRY.unpack(self._consume_queues.read(queue, each, 1))
+            stored = self.store_timestamp_at(position) if size != BLANK_SIZE else -1
+            if stored >= 0:
+                return each, stored
+        return None, -1
 
 
 def _body_length(record: bytes, position: int, sys_flag: int) -> int:

@@ -564,6 +564,11 @@ class MessageStore:
         queue = self._queues.queues.get((topic, queue_id))
         return self._reader.offset_by_time(queue, timestamp_ms, boundary) if queue is not None else 0
 
+    def expired_to(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The queue offset up to which all messages were stored before a moment, and can be read; 0 when there is no such queue."""
+        queue = self._queues.queues.get((topic, queue_id))
+        return self._reader.expired_to(queue, timestamp_ms) if queue is not None else 0
+
     def message_at(self, physical_offset: int, *, expired_too: bool = False) -> bytes | None:
         """The record that starts exactly there; None unless a whole, undamaged, visible one does that is kept.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from typing import Any, cast
 
 import pytest
 import trio
 
+from brokerd.replica.epoch_file import EpochFile, EpochState
 from brokerd.services.replica_follower import FollowerService
 from brokerd.store import DiskFullError, FlushFailedError, StoreState
+from brokerd.store.commit_log import CommitLog
 from mqwire.codes import RequestCode, ResponseCode
+from mqwire.headers_replica import ReplicaPullResponseHeader
 from tests.brokerd.broker_under_test import MakeBroker
 from tests.brokerd.replicated_broker import pair, replicate
 from tests.brokerd.test_damaged_replica import damage, repair
@@ -81,3 +85,61 @@ def test_a_log_that_cannot_be_opened_again_after_a_repair_shows_no_one_what_is_n
     monkeypatch.setattr(type(follower.store), "open", opened)
     follower.store.reopen()
     assert follower.store.confirm_offset <= confirmed < follower.store.end_offset
+
+
+def test_a_flush_that_comes_while_it_is_closed_calls_nothing_failed(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make_broker(flushDiskType="ASYNC_FLUSH")
+    broker.create_topic("orders")
+    ends = [broker.store_message("orders").physical_offset for _ in range(4)]
+    broker.store.flush()
+    durable = CommitLog.make_recovered_durable
+
+    def lacks_descriptors(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(CommitLog, "make_recovered_durable", lacks_descriptors)
+    with pytest.raises(DiskFullError):
+        broker.store.truncate(ends[2])
+    assert trio.run(broker.broker.flush_service.flush_once)
+    monkeypatch.setattr(CommitLog, "make_recovered_durable", durable)
+    broker.store.reopen()
+    assert broker.broker.refuses_sends() is None
+    assert broker.store.durable_offset == broker.store.end_offset == ends[2]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_counts_messages_goes_by_a_truncated_log_though_writing_that_down_failed(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    leader, follower = pair(make_broker)
+    leader.create_topic("orders")
+    replicate(leader, follower)
+    end_offset = leader.store.end_offset
+    leader.store_message("orders")
+    replicate(leader, follower)
+    told: list[int] = []
+    monkeypatch.setattr(
+        type(follower.broker.schedule), "log_was_truncated", lambda _: told.append(follower.store.end_offset)
+    )
+    saves = 0
+    save = EpochFile.save
+
+    def failing(file: EpochFile, state: EpochState) -> None:
+        nonlocal saves
+        saves += 1
+        if fails and follower.store.end_offset == end_offset:
+            raise OSError(errno.EIO, "Input/output error")
+        save(file, state)
+
+    monkeypatch.setattr(EpochFile, "save", failing)
+    following = FollowerService(cast("Any", follower.broker))
+    epoch = follower.broker.replica.epoch
+    header = ReplicaPullResponseHeader(
+        answer="diverged", epoch=epoch, diverged_epoch=epoch, diverged_end_offset=end_offset
+    )
+    with pytest.raises(OSError, match="Input/output") if fails else contextlib.nullcontext():
+        trio.run(following._truncate_to, header)
+    assert saves
+    assert told == [end_offset]

@@ -641,3 +641,11 @@ def test_a_log_that_finds_no_room_to_start_over_in_is_opened_again_and_starts_ov
     assert store.reopen().end_offset == 0
     store.start_over(STARTS_OVER_AT, [EMPTIED])
     assert store.end_offset == STARTS_OVER_AT
+
+
+def test_a_log_whose_folder_is_a_file_system_of_its_own_starts_over_beside_what_that_keeps_there() -> None:
+    disk, store = before_starting_over(damaged=False)
+    disk.make_directory(f"{COMMIT_LOG}/lost+found")
+    store.start_over(STARTS_OVER_AT, [EMPTIED])
+    assert store.end_offset == STARTS_OVER_AT
+    assert "lost+found" in disk.listdir(COMMIT_LOG)

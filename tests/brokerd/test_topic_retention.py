@@ -89,6 +89,45 @@ def test_a_queue_may_expire_to_its_end(aged: BrokerUnderTest) -> None:
     assert aged.store_message("orders").queue_offset == 5
 
 
+def ten_hours_of_messages(broker: BrokerUnderTest, *, behind: range = range(0)) -> list[int]:
+    """One each six minutes, for eleven hours, in a topic that keeps ten; during `behind` the clock is twelve hours behind."""
+    create(broker, "orders", queues=1, attributes="+reserve.time=10")
+    positions = []
+    for number in range(110):
+        hours = -12 if number in behind else 0
+        broker.clock.wall_ms += hours * HOUR_S * 1000
+        positions.append(broker.store_message("orders", b"%d" % number).physical_offset)
+        broker.clock.wall_ms -= hours * HOUR_S * 1000
+        broker.clock.advance(360)
+    return positions
+
+
+def test_all_that_is_older_than_ten_hours_expires_at_once(broker: BrokerUnderTest) -> None:
+    ten_hours_of_messages(broker)
+    expire(broker)
+    assert bounds(broker) == (10, 110)
+
+
+@pytest.mark.parametrize("rotten", [5, 9, 10, 55])
+def test_a_record_that_cannot_be_read_takes_no_younger_ones_with_it(broker: BrokerUnderTest, rotten: int) -> None:
+    positions = ten_hours_of_messages(broker)
+    broker.store.flush()
+    (log,) = (broker.folder / "store" / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(positions[rotten] + 5)
+        file.write(b"\xff")
+    broker.restart()
+    expire(broker)
+    first, end = bounds(broker)
+    assert (9 <= first <= 10, end) == (True, 110)
+
+
+def test_times_of_a_clock_that_was_behind_take_no_younger_messages_with_them(broker: BrokerUnderTest) -> None:
+    ten_hours_of_messages(broker, behind=range(54, 57))
+    expire(broker)
+    assert bounds(broker) == (10, 110)
+
+
 def test_another_topic_keeps_what_the_broker_keeps(aged: BrokerUnderTest) -> None:
     aged.create_topic("payments", queues=1)
     aged.store_message("payments")
@@ -256,12 +295,12 @@ class QueuesSeen(trio.abc.Instrument):
     def __init__(self, store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         self.at_turns: list[int] = []
-        self._timestamp_of = store.store_timestamp_of
-        monkeypatch.setattr(store, "store_timestamp_of", self._counting)
+        self._expired_to = store.expired_to
+        monkeypatch.setattr(store, "expired_to", self._counting)
 
-    def _counting(self, topic: str, queue_id: int, offset: int) -> int:
+    def _counting(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         self.count += 1
-        return self._timestamp_of(topic, queue_id, offset)
+        return self._expired_to(topic, queue_id, timestamp_ms)
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self.at_turns.append(self.count)

@@ -23,7 +23,7 @@ def restarted_with_room_for(room_bytes: int) -> MessageStore:
 
 
 def test_a_small_record_is_written_where_the_log_can_take_no_room_ahead() -> None:
-    store = restarted_with_room_for(9_000)
+    store = restarted_with_room_for(5_000)
     end_offset = store.end_offset
     store.append_needed(message(b"leads"))
     store.flush()

@@ -43,7 +43,7 @@ class ConsumerGroupInfo:
         self.consume_from_where: str | None = None
         self._channels: dict[int, ClientChannel] = {}
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._subscriptions_bytes = 0
+        self._kept_bytes = 0
         self._variants: dict[Reported, int] = {}  # with how many members report it
         self._reported_bytes = 0
 
@@ -125,29 +125,36 @@ class ConsumerGroupInfo:
         return False
 
     def _update_subscriptions(self, subscriptions: Sequence[SubscriptionData]) -> bool:
-        changed = False
-        for subscription in subscriptions:
-            known = self._subscriptions.get(subscription.topic)
-            if known is None:
-                self._subscriptions[subscription.topic] = subscription
-                changed = True
-            elif subscription.sub_version > known.sub_version:
-                self._subscriptions[subscription.topic] = subscription
-        topics = {subscription.topic for subscription in subscriptions}
-        for topic in [topic for topic in self._subscriptions if topic not in topics]:
-            del self._subscriptions[topic]
-            changed = True
-        self._subscriptions_bytes = _size_of(self._subscriptions.values())
+        updated = self._updated(subscriptions)
+        changed = updated.keys() != self._subscriptions.keys()
+        self._subscriptions = updated
         return changed
 
+    def _updated(self, subscriptions: Sequence[SubscriptionData] | None) -> dict[str, SubscriptionData]:
+        """By topic, what a heartbeat with these leaves: of each topic the newest version; None: all as before."""
+        if subscriptions is None:
+            return self._subscriptions
+        updated: dict[str, SubscriptionData] = {}
+        for subscription in subscriptions:
+            topic = subscription.topic
+            known = updated.get(topic) or self._subscriptions.get(topic)
+            updated[topic] = subscription if known is None or subscription.sub_version > known.sub_version else known
+        return updated
 
-def _size_of(subscriptions: Iterable[SubscriptionData]) -> int:
-    """About how much memory they take."""
-    return sum(
+    def _measure(self) -> None:
+        """Count what is kept of the group's last heartbeat."""
+        words = (self.consume_type, self.message_model, self.consume_from_where)
+        self._kept_bytes = _size_of(words, self._subscriptions.values())
+
+
+def _size_of(words: Iterable[str | None], subscriptions: Iterable[SubscriptionData]) -> int:
+    """About how much memory they take, whatever a client has put where RocketMQ's have one of a few words."""
+    return sum(_text_bytes(word) for word in words if word is not None) + sum(
         500
-        + len(data.topic)
-        + len(data.sub_string)
-        + sum(60 + len(tag) for tag in data.tags_set)
+        + _text_bytes(data.topic)
+        + _text_bytes(data.sub_string)
+        + _text_bytes(data.expression_type)
+        + sum(60 + _text_bytes(tag) for tag in data.tags_set)
         + 32 * len(data.code_set)
         for data in subscriptions
     )
@@ -155,7 +162,12 @@ def _size_of(subscriptions: Iterable[SubscriptionData]) -> int:
 
 def _size_of_reported(reported: Reported) -> int:
     """About how much memory it takes."""
-    return sum(300 + len(topic) + len(expression) + len(kind) for topic, expression, kind in reported)
+    return sum(300 + sum(map(_text_bytes, texts)) for texts in reported)
+
+
+def _text_bytes(text: str) -> int:
+    """How much memory a text takes at most: one character beyond the basic plane makes all of them four bytes wide."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 class ConsumerManager:
@@ -167,7 +179,7 @@ class ConsumerManager:
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._fingerprints: dict[str, int] = {}
         self._members = 0
-        self._subscriptions_bytes = 0
+        self._kept_bytes = 0
         self._reported_bytes = 0
 
     @property
@@ -186,14 +198,18 @@ class ConsumerManager:
         """The groups that are online and subscribe to the topic."""
         return sorted(name for name, info in self._groups.items() if topic in info.subscriptions)
 
-    def too_much(self, group: str, subscriptions: Sequence[SubscriptionData] | None) -> str | None:
-        """Why a heartbeat's word on this group is not taken, None when it is: all that clients report has a bound."""
+    def too_much(
+        self, group: str, words: Sequence[str | None], subscriptions: Sequence[SubscriptionData] | None
+    ) -> str | None:
+        """Why a heartbeat's word on this group is not taken, None when it is: all that clients report has a bound.
+
+        `words` are its consume type, message model and where to begin; `subscriptions` None: as before.
+        """
         if self._members >= MEMBERS_MAX:
             return f"this broker keeps {MEMBERS_MAX} members of consumer groups, and has them: run fewer consumers"
-        info = self._groups.get(group)
-        before = 0 if info is None else info._subscriptions_bytes
-        after = self._subscriptions_bytes - before + _size_of(subscriptions or ())
-        if subscriptions and after > SUBSCRIPTIONS_BYTES_MAX:
+        info = self._groups.get(group) or ConsumerGroupInfo(group)
+        after = self._kept_bytes - info._kept_bytes + _size_of(words, info._updated(subscriptions).values())
+        if after > SUBSCRIPTIONS_BYTES_MAX:
             return (
                 f"the subscriptions of all groups would take {after} bytes, this broker keeps {SUBSCRIPTIONS_BYTES_MAX}:"
                 f" subscribe group {group} to fewer topics or tags"
@@ -222,7 +238,7 @@ class ConsumerManager:
         info.message_model = message_model
         info.consume_from_where = consume_from_where
         channel.seen_s = self._monotonic()
-        members, size_bytes = len(info._channels), info._subscriptions_bytes
+        members, size_bytes = len(info._channels), info._kept_bytes
         replaced = info._channels.get(channel.peer.id)
         if replaced is not None and replaced.client_id != channel.client_id:
             self._keep_reported(info, replaced, None)
@@ -233,8 +249,9 @@ class ConsumerManager:
             reported = tuple(sorted((data.topic, data.sub_string, data.expression_type) for data in subscriptions))
             self._keep_reported(info, info._channels[channel.peer.id], reported)
         resubscribed = subscriptions is not None and info._update_subscriptions(subscriptions)
+        info._measure()
         self._members += len(info._channels) - members
-        self._subscriptions_bytes += info._subscriptions_bytes - size_bytes
+        self._kept_bytes += info._kept_bytes - size_bytes
         changed = joined or resubscribed
         if changed and notify:
             self._notify(info)
@@ -257,7 +274,7 @@ class ConsumerManager:
         self._members -= 1
         self._keep_reported(info, channel, None)
         if not info._channels:
-            self._subscriptions_bytes -= info._subscriptions_bytes
+            self._kept_bytes -= info._kept_bytes
             del self._groups[group]
             self._fingerprints.pop(group, None)
         elif notify:

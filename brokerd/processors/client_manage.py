@@ -144,7 +144,8 @@ def _register_consumer(
         subscriptions = consumer.subscription_data_set
     elif broker.consumers.find(name) is None:
         changed = True  # this broker has restarted: it knows no subscription to go on with
-    remark = broker.consumers.too_much(name, subscriptions)
+    words = (consumer.consume_type, consumer.message_model, consumer.consume_from_where)
+    remark = broker.consumers.too_much(name, words, subscriptions)
     if remark is not None:
         raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
     broker.consumers.register(

@@ -242,6 +242,45 @@ def test_what_consumers_subscribe_to_has_a_bound_for_all_of_them(
     assert [subscribe("g", "x" * 6_000), subscribe("h", "*")] == [0, 0]
 
 
+@pytest.mark.parametrize("word", ["consume_type", "message_model", "consume_from_where"])
+def test_a_long_word_about_a_group_counts_as_what_consumers_subscribe_to(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setattr(consumer_manager, "SUBSCRIPTIONS_BYTES_MAX", 10_000)
+    members: dict[str, Any] = {word: "x" * 10_001}
+    consumer = ConsumerData(group_name="g", **members)
+    code, _ = heartbeat_answer(platform_broker, HeartbeatData(client_id="c", consumer_data_set=[consumer]))
+    assert (code, platform_broker.broker.consumers.find("g")) == (ResponseCode.SYSTEM_BUSY, None)
+
+
+@pytest.mark.parametrize(
+    "members", [{"expression_type": "x" * 10_000}, {"sub_string": "\N{GRINNING FACE}" + "x" * 4_000}]
+)
+def test_a_subscription_counts_with_its_kind_and_the_width_of_its_characters(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch, members: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(consumer_manager, "SUBSCRIPTIONS_BYTES_MAX", 10_000)
+    subscription = SubscriptionData(topic="orders", **{"sub_string": "*", **members})
+    consumer = ConsumerData(group_name="g", subscription_data_set=[subscription])
+    code, _ = heartbeat_answer(platform_broker, HeartbeatData(client_id="c", consumer_data_set=[consumer]))
+    assert code == ResponseCode.SYSTEM_BUSY
+
+
+def test_a_subscription_that_stays_in_place_of_an_older_one_counts(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_manager, "SUBSCRIPTIONS_BYTES_MAX", 10_000)
+
+    def subscribe(**sub_strings: str) -> int:
+        subscriptions = [
+            SubscriptionData(topic=topic, sub_string=text, sub_version=len(text)) for topic, text in sub_strings.items()
+        ]
+        consumer = ConsumerData(group_name="g", subscription_data_set=subscriptions)
+        return heartbeat_answer(platform_broker, HeartbeatData(client_id="c", consumer_data_set=[consumer]))[0]
+
+    assert [subscribe(a="x" * 6_000), subscribe(a="*", b="x" * 6_000)] == [0, ResponseCode.SYSTEM_BUSY]
+
+
 def test_members_of_groups_have_a_bound(platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_manager, "PRODUCERS_MAX", 2)
 

@@ -26,7 +26,7 @@ from brokerd.acl_needs import Kind, Level, Need, instead_of, needs_of
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig
 from brokerd.quotas import CredentialQuota
-from brokerd.topic_validator import is_brokers_own
+from brokerd.topic_validator import invalid_topic, is_brokers_own
 from mqwire import names
 from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifier, signature_matches
 from mqwire.bodies import DataVersion
@@ -153,8 +153,8 @@ class AccessControl:
         if self._rules_the_machine(account, has_certificate):
             return None
         topic_field = _SEND_TOPIC_FIELDS.get(request.code)
+        topic = "" if topic_field is None else fields.get(topic_field, "")
         if topic_field is not None:
-            topic = fields.get(topic_field, "")
             if (account.access_key, topic) in self._senders:
                 return None
             if topic == names.RMQ_SYS_TRACE_TOPIC and topic not in account.topic_perms:
@@ -180,8 +180,8 @@ class AccessControl:
             remark = _refused(account, need)
             if remark is not None:
                 return remark
-        if topic_field is not None and len(self._senders) < _SENDERS_MAX:
-            self._senders.add((account.access_key, fields.get(topic_field, "")))
+        if topic_field is not None and len(self._senders) < _SENDERS_MAX and invalid_topic(topic) is None:
+            self._senders.add((account.access_key, topic))
         return None
 
     def refuses(self, request: RemotingCommand, kind: Kind, name: str, permission: Permission) -> str | None:

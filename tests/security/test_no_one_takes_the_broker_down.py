@@ -23,6 +23,7 @@ from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import MAX_EXT_FIELDS, RemotingCommand
 from mqwire.escaped_logs import escaped
 from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHeader
+from tests.brokerd.acl_accounts import SEND_FIELDS
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.remoting import connect, exchange
 from tests.security.accounts import PROGRAM, ask, signed
@@ -279,6 +280,13 @@ def test_a_subscription_that_stays_in_place_of_an_older_one_counts(
         return heartbeat_answer(platform_broker, HeartbeatData(client_id="c", consumer_data_set=[consumer]))[0]
 
     assert [subscribe(a="x" * 6_000), subscribe(a="*", b="x" * 6_000)] == [0, ResponseCode.SYSTEM_BUSY]
+
+
+def test_who_sends_to_a_name_that_no_topic_may_have_is_not_remembered(platform_broker: BrokerUnderTest) -> None:
+    ask(platform_broker, RequestCode.SEND_MESSAGE_V2, PROGRAM, fields={**SEND_FIELDS, "b": "x" * 10_000}, body=b"x")
+    acl = platform_broker.broker.acl
+    assert acl is not None
+    assert acl._senders == set()
 
 
 def test_members_of_groups_have_a_bound(platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:

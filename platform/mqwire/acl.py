@@ -65,9 +65,10 @@ class SessionCredentials:
 
 
 # A program's requests of one kind have the same fields: their order is computed once, for brokers check each request.
-# Only sets of fields that came with a matching signature are kept, and none with more fields than any client sends.
+# Only sets of fields that came with a matching signature are kept, and none with more fields or longer names than clients send.
 _ORDERS_MAX = 1024
 _ORDER_FIELDS_MAX = 64
+_ORDER_CHARACTERS_MAX = 1024  # of all names together
 _orders: dict[tuple[str, ...], list[str]] = {}
 
 
@@ -134,7 +135,7 @@ def signature_matches(request: RemotingCommand, secret_key: str) -> bool:
 
 
 def _remember_order(shape: tuple[str, ...], order: list[str]) -> None:
-    if len(shape) > _ORDER_FIELDS_MAX:
+    if len(shape) > _ORDER_FIELDS_MAX or sum(map(len, shape)) > _ORDER_CHARACTERS_MAX:
         return
     if len(_orders) >= _ORDERS_MAX:
         _orders.clear()

@@ -8,6 +8,7 @@ import hmac
 
 import pytest
 
+from mqwire import acl
 from mqwire.acl import SessionCredentials, sign, sign_content, sign_request, signature_matches, signed_content
 from mqwire.codes import SerializeType
 from mqwire.command import RemotingCommand
@@ -114,6 +115,13 @@ def test_clients_up_to_4_9_3_leave_the_unique_key_flag_unsigned(version: int, ma
     request.ext_fields["_UNIQUE_KEY_QUERY"] = "true"
     request.version = version
     assert signature_matches(request, SECRET) is matches
+
+
+def test_the_order_of_long_names_is_not_remembered() -> None:
+    request = RemotingCommand.request(105, ext_fields={"topic": "orders", "x" * 2_000: ""})
+    sign_request(request, CREDENTIALS)
+    assert signature_matches(request, SECRET)
+    assert not any("x" * 2_000 in names for names in acl._orders)
 
 
 def test_secrets_do_not_show() -> None:

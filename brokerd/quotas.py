@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from brokerd.store import StoreError
+from brokerd.topic_validator import invalid_topic
 
 if TYPE_CHECKING:
     from brokerd.client_channel import Peer
@@ -136,6 +137,10 @@ class Bucket:
             self._at_s = now_s
         return self.balance <= 0
 
+    def is_full(self, now_s: float) -> bool:
+        """Whether a new bucket would allow the same; one without a limit is always full."""
+        return not self.rate or (not self.is_empty(now_s) and self.balance >= self.rate)
+
     def take(self, amount: int, now_s: float) -> None:
         """Count what was served."""
         self.balance -= amount
@@ -205,6 +210,7 @@ class Quotas:
         self._credential_quotas = credential_quotas
         self._is_exempt = is_exempt
         self._rates: dict[tuple[str, str, str], _Rate] = {}
+        self._rates_max = _BUCKETS_MAX
         self._connected: dict[str, set[Peer]] = {}
 
     @property
@@ -377,9 +383,11 @@ class Quotas:
         elif self._credential_quotas and (own := self._credential_quotas.get(name)) is not None:
             limits, keys = _lower_rates(limits, keys, own[:2], CREDENTIAL_QUOTAS[:2])
         if rate is None:
-            if len(self._rates) >= _BUCKETS_MAX:
-                self._forget_idle(now_s)
             rate = _Rate(f"{kind} {name}", keys, *(Bucket(limit, now_s) for limit in limits))
+            if kind == "topic" and invalid_topic(name) is not None:
+                return rate  # a search may name anything, of any length: no topic of that name has messages to count
+            if len(self._rates) >= self._rates_max:
+                self._forget_idle(now_s)
             self._rates[key] = rate
         elif (rate.messages.rate, rate.size.rate) != limits or rate.keys != keys:
             messages, size = limits
@@ -413,8 +421,10 @@ class Quotas:
     def _forget_idle(self, now_s: float) -> None:
         """Drop those that hold a whole second's worth: they would be made again as they are."""
         for key, rate in list(self._rates.items()):
-            if not any(bucket.is_empty(now_s) or bucket.balance < bucket.rate for bucket in (rate.messages, rate.size)):
+            if rate.messages.is_full(now_s) and rate.size.is_full(now_s):
                 del self._rates[key]
+        # Where many are in use, not each new one looks through all of them.
+        self._rates_max = max(_BUCKETS_MAX, 2 * len(self._rates))
 
 
 def _lower(limit: int, key: str, own: int, own_key: str) -> tuple[int, str]:

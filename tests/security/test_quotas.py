@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -461,3 +462,31 @@ def test_an_overdrawn_bucket_never_holds_more_than_one_second() -> None:
     bucket.take(1, 0.0)
     assert not bucket.is_empty(1000.0)
     assert bucket.balance == 10
+
+
+def test_a_search_in_a_name_that_no_topic_may_have_leaves_no_bucket(broker: BrokerUnderTest) -> None:
+    broker.config.quota_credential_messages_per_second = 1_000
+    name = "x" * 10_000
+    query = QueryMessageRequestHeader(topic=name, key="k", max_num=1, begin_timestamp=0, end_timestamp=1)
+    ask(broker, RequestCode.QUERY_MESSAGE, PROGRAM, header=query)
+    assert name not in {of_whom for _direction, _kind, of_whom in broker.broker.quotas._rates}
+
+
+def test_full_buckets_are_forgotten_where_only_one_rate_has_a_limit(broker: BrokerUnderTest) -> None:
+    broker.config.quota_topic_messages_per_second = 1_000
+    quotas = broker.broker.quotas
+    for number in range(10_100):
+        quotas.pull_refusal("tenant-app", f"made-up-{number}")
+    assert len(quotas._rates) < 1_000
+
+
+def test_buckets_in_use_are_not_all_looked_at_for_each_new_one(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.config.quota_topic_messages_per_second = 1_000
+    quotas = broker.broker.quotas
+    looks = Mock(wraps=quotas._forget_idle)
+    monkeypatch.setattr(quotas, "_forget_idle", looks)
+    for number in range(10_100):
+        quotas.pulled("tenant-app", f"busy-{number}", 1, 1)
+    assert looks.call_count == 1

@@ -10,7 +10,7 @@ from mqwire.acl import SIGNATURE, SIGNATURE_NONCE, SIGNATURE_TIME
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
-from mqwire.field_layout import FieldLayout, FieldLayouts
+from mqwire.field_layout import MAX_KEPT_BYTES, FieldLayout, FieldLayouts
 
 
 class SendOrigin(NamedTuple):
@@ -55,6 +55,8 @@ _V2_NAMES: Final = {letter: letter for letter in _V1_NAMES}
 _VARYING: Final = ("e", "g", "i")
 _SIGNATURE_FIELDS: Final = (SIGNATURE, SIGNATURE_TIME, SIGNATURE_NONCE)
 _ORIGINS_MAX: Final = 1024
+# Of the texts that an origin is looked up by: names of groups and topics have at most 255.
+_ORIGIN_CHARACTERS_MAX: Final = 1024
 # What an origin is made of, without maxReconsumeTimes, which a producer does not send.
 _CONSTANT: Final = "abcdfhjm"
 _V2_CONSTANTS: Final = itemgetter(*_CONSTANT)
@@ -86,7 +88,7 @@ class SendHeaderReader:
         layout, parts = (self._layouts_v1 if request.code == RequestCode.SEND_MESSAGE else self._layouts).match(raw)
         known = self._origins.get(layout)
         if known is None:
-            known = self._remember(request, layout)
+            known = self._remember(request, raw, layout)
             if known is None:
                 return _from_fields(request.ext_fields, _names_for(request))
         origin, queue_id, born_timestamp_ms, properties = known
@@ -112,22 +114,26 @@ class SendHeaderReader:
         except (KeyError, ValueError):
             return _from_fields(fields, names)  # fields that may be missing, and what is wrong with the others
         header = _from_fields(fields, names)
-        if header.origin.max_reconsume_times is None:
+        if header.origin.max_reconsume_times is None and sum(map(len, constants)) <= _ORIGIN_CHARACTERS_MAX:
             if len(self._origins_of_fields) >= _ORIGINS_MAX:
                 self._origins_of_fields.clear()
             self._origins_of_fields[constants] = header.origin
         return header
 
-    def _remember(self, request: RemotingCommand, layout: FieldLayout) -> tuple[SendOrigin, int, int, int] | None:
+    def _remember(
+        self, request: RemotingCommand, raw: bytes, layout: FieldLayout
+    ) -> tuple[SendOrigin, int, int, int] | None:
         names = _names_for(request)
         header = _from_fields(request.ext_fields, names)
         places = [layout.varying_names.index(names[v]) for v in _VARYING if names[v] in layout.varying_names]
         if len(places) < len(_VARYING):
             return None  # a message without properties: rare enough for the plain way
-        if len(self._origins) >= _ORIGINS_MAX:
-            self._origins.clear()
         queue_id, born_timestamp_ms, properties = (2 * place + 1 for place in places)
-        self._origins[layout] = known = (header.origin, queue_id, born_timestamp_ms, properties)
+        known = (header.origin, queue_id, born_timestamp_ms, properties)
+        if len(raw) <= MAX_KEPT_BYTES:  # a larger area gets another layout each time
+            if len(self._origins) >= _ORIGINS_MAX:
+                self._origins.clear()
+            self._origins[layout] = known
         return known
 
 

@@ -16,7 +16,7 @@ from mqwire.errors import RemoteProtocolError
 _MAX_FIELDS: Final = 64
 _MAX_LAYOUTS: Final = 1024
 # Larger areas are taken apart each time: what a stranger may fill this memory with stays at a few MiB.
-_MAX_KEPT_BYTES: Final = 4096
+MAX_KEPT_BYTES: Final = 4096
 
 # Requests of one length whose constants differ (two topics of equally long names) mostly differ in here already.
 _KEY_BYTES: Final = 64
@@ -83,7 +83,7 @@ class FieldLayouts:
             if parts[0::2] == layout.constants:
                 return layout, parts
         layout = FieldLayout(raw, self._varying)
-        if len(raw) > _MAX_KEPT_BYTES:
+        if len(raw) > MAX_KEPT_BYTES:
             return layout, layout.unpack(raw)
         if len(self._layouts) >= _MAX_LAYOUTS:
             self._layouts.clear()

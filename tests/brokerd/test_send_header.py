@@ -141,3 +141,12 @@ def test_any_field_may_differ_from_the_send_before(code: int, serialize_type: in
             int(send.get("g", 0)),
             send.get("i", "").encode(),
         )
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+def test_a_header_with_a_long_name_is_read_and_not_remembered(serialize_type: int) -> None:
+    reader = SendHeaderReader()
+    fields = {letter: value for letter, value in V2.items() if letter != "l"} | {"a": "x" * 5_000}
+    header = reader.read(received(RequestCode.SEND_MESSAGE_V2, fields, serialize_type))
+    assert header.origin.producer_group == "x" * 5_000
+    assert (reader._origins, reader._origins_of_fields) == ({}, {})

@@ -59,6 +59,13 @@ class RebalanceLockManager:
         holder = self._locks.get(group, {}).get(queue)
         return None if holder is None or self._is_expired(holder[1], self._monotonic()) else holder[0]
 
+    def is_any_held(self, group: str) -> bool:
+        """Whether a member of the group holds a queue now: it consumes in order."""
+        now_s = self._monotonic()
+        return any(
+            not self._is_expired(locked_s, now_s) for _client_id, locked_s in self._locks.get(group, {}).values()
+        )
+
     def scan(self) -> None:
         """Forgets locks that are over, so that gone groups cost no memory; call it each 10 s or so."""
         now_s = self._monotonic()

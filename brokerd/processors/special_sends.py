@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from brokerd.processors.context import DelayedMessages
     from brokerd.processors.send_header import SendOrigin
+    from brokerd.rebalance_lock import RebalanceLockManager
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
 
@@ -37,6 +38,7 @@ class SpecialSendsBroker(Protocol):
 
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
+    rebalance_locks: RebalanceLockManager
     random: Random
 
     @property
@@ -90,14 +92,17 @@ class SpecialSends:
         return self._broker.schedule.transform_on_send(message)
 
     def _retry(self, origin: SendOrigin, message: MessageToStore, properties: dict[str, str]) -> MessageToStore:
-        """A retry that a client sends itself after its send-back failed (SendMessageProcessor.handleRetryAndDLQ)."""
+        """A retry that a client sends itself (SendMessageProcessor.handleRetryAndDLQ): a concurrent consumer after its send-back
+        failed, an orderly one when it has retried a message in place as often as it may. An orderly one is known by its locks: its
+        message goes to the dead letters at once, or it would come back for as long as it fails.
+        """
         broker = self._broker
         group_name = origin.topic[len(RETRY_GROUP_TOPIC_PREFIX) :]
         group = broker.subscription_groups.find_or_create(group_name)
         if group is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name}")
         most = group.retry_max_times if origin.max_reconsume_times is None else origin.max_reconsume_times
-        if origin.reconsume_times <= most:
+        if origin.reconsume_times <= most and not broker.rebalance_locks.is_any_held(group_name):
             return message
         topic = DLQ_GROUP_TOPIC_PREFIX + group_name
         try:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from brokerd.store import AppendResult
+from mqwire.bodies import LockBatchRequestBody, MessageQueue
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
@@ -156,3 +157,60 @@ def test_under_sync_flush_the_answer_waits_for_the_disk(
     broker.broker.held_changed()
     (reply,) = peer.take()
     assert reply.code == ResponseCode.SUCCESS
+
+
+# --- retries that a client sends itself ---
+
+
+def send_retry(broker: BrokerUnderTest, reconsume_times: int, most: int = 3, group: str = "g") -> None:
+    """As a Java consumer's own producer sends a message back: a concurrent one when CONSUMER_SEND_MSG_BACK has failed, an orderly
+    one after the last retry in place.
+    """
+    fields = {
+        "a": "CLIENT_INNER_PRODUCER", "b": f"%RETRY%{group}", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0",
+        "i": f"RETRY_TOPIC\x01orders\x02DELAY\x01{3 + reconsume_times}\x02", "j": str(reconsume_times), "l": str(most),
+    }  # fmt: skip
+    reply = broker.ask(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=b"failing")
+    assert reply.code == ResponseCode.SUCCESS
+
+
+def lock_a_queue(broker: BrokerUnderTest) -> None:
+    queue = MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
+    body = LockBatchRequestBody(consumer_group="g", client_id="c1", mq_set=[queue])
+    broker.ask(RequestCode.LOCK_BATCH_MQ, body=body.to_json())
+
+
+def retries_and_dead_letters(broker: BrokerUnderTest, group: str = "g") -> tuple[list[bytes], list[bytes]]:
+    deliver_all(broker)
+    retries, dead_letters = ([copy.body for copy in broker.messages(topic + group)] for topic in ("%RETRY%", "%DLQ%"))
+    return retries, dead_letters
+
+
+def test_a_message_that_an_orderly_consumer_sends_back_is_a_dead_letter(retry_broker: BrokerUnderTest) -> None:
+    lock_a_queue(retry_broker)
+    send_retry(retry_broker, 3, most=3)
+    assert retries_and_dead_letters(retry_broker) == ([], [b"failing"])
+
+
+def test_a_message_that_a_concurrent_consumer_sends_itself_is_retried(retry_broker: BrokerUnderTest) -> None:
+    send_retry(retry_broker, 3, most=3)
+    assert retries_and_dead_letters(retry_broker) == ([b"failing"], [])
+
+
+def test_a_message_that_a_consumer_sends_past_its_maximum_is_a_dead_letter(retry_broker: BrokerUnderTest) -> None:
+    send_retry(retry_broker, 4, most=3)
+    assert retries_and_dead_letters(retry_broker) == ([], [b"failing"])
+
+
+def test_an_expired_lock_makes_no_orderly_consumer(retry_broker: BrokerUnderTest) -> None:
+    lock_a_queue(retry_broker)
+    retry_broker.clock.advance(61)
+    send_retry(retry_broker, 3, most=3)
+    assert retries_and_dead_letters(retry_broker) == ([b"failing"], [])
+
+
+def test_another_groups_lock_makes_no_orderly_consumer(retry_broker: BrokerUnderTest) -> None:
+    lock_a_queue(retry_broker)
+    retry_broker.create_group("h")
+    send_retry(retry_broker, 3, most=3, group="h")
+    assert retries_and_dead_letters(retry_broker, "h") == ([b"failing"], [])

@@ -24,6 +24,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.operations import (
     _YIELDING,
+    _YIELDING_TO_RECOVERY,
     claim_renew,
     operation_retry,
     operation_start,
@@ -34,7 +35,7 @@ from controlplane.clusters.operations import (
     step_wait,
 )
 from controlplane.clusters.selectors import operation_view
-from controlplane.clusters.workflows import WORKFLOWS
+from controlplane.clusters.workflows import WORKFLOWS, step_definition
 from controlplane.common.errors import Conflict
 from controlplane.provisioning.steps import STEPS
 from tests.controlplane.world import SYSTEM, World, make_operation
@@ -116,6 +117,49 @@ def test_of_every_step_it_is_said_whether_a_promotion_may_end_it(kind: str) -> N
     excused = {step for excused_kind, step in NOT_YIELDING if excused_kind == kind}
     assert set(_YIELDING[kind]) | excused == steps, "name each in _YIELDING, or here with a reason"
     assert set(_YIELDING[kind]) & excused == set()
+
+
+_CHANGES_VOTES = (
+    "it changes who leads or who counts, within two minutes: a recovery beside it would decide on what no longer holds"
+)
+_ROWS_GO = "rows and disks go, within a minute: a recovery could choose a replica that is half gone"
+# Steps at which a recovery from lost disks waits for the operation.
+NOT_YIELDING_TO_RECOVERY = {
+    (OperationType.GROUP_TRANSFER, "quorum_transfer"): _CHANGES_VOTES,
+    (OperationType.GROUP_PREFER, "render_configuration"): _ENDS,
+    **{
+        (kind, step): reason
+        for kind in (OperationType.GROUP_REPLACE, OperationType.GROUP_GROW)
+        for step, reason in (
+            ("allocate_ports", _BEGINNING),
+            ("render_configuration", _BEGINNING),
+            ("quorum_start_added", _BEGINNING),
+            ("quorum_promote_added", _CHANGES_VOTES),
+        )
+    },
+    (OperationType.GROUP_REPLACE, "quorum_remove"): _CHANGES_VOTES,
+    (OperationType.GROUP_REPLACE, "quorum_forget"): _ROWS_GO,
+    (OperationType.GROUP_REPLACE, "render_configuration_again"): _ENDS,
+    (OperationType.GROUP_SHRINK, "quorum_step_aside"): _CHANGES_VOTES,
+    (OperationType.GROUP_SHRINK, "quorum_remove"): _CHANGES_VOTES,
+    (OperationType.GROUP_SHRINK, "quorum_forget"): _ROWS_GO,
+    (OperationType.GROUP_SHRINK, "render_configuration"): _ENDS,
+}
+
+
+@pytest.mark.parametrize("kind", sorted(_YIELDING_TO_RECOVERY))
+def test_of_every_step_it_is_said_whether_a_recovery_may_end_it(kind: str) -> None:
+    steps = {definition.name for definition in WORKFLOWS[kind]}
+    excused = {step for excused_kind, step in NOT_YIELDING_TO_RECOVERY if excused_kind == kind}
+    assert set(_YIELDING_TO_RECOVERY[kind]) | excused == steps, (
+        "name each in _YIELDING_TO_RECOVERY, or here with a reason"
+    )
+    assert set(_YIELDING_TO_RECOVERY[kind]) & excused == set()
+
+
+def test_a_step_that_does_not_yield_to_a_recovery_holds_it_for_two_minutes_at_most() -> None:
+    timeouts = {step_definition(kind, step).timeout_s for kind, step in NOT_YIELDING_TO_RECOVERY}
+    assert max(timeouts) <= 120
 
 
 def test_a_claimed_step_cannot_be_claimed_again(operation: Operation) -> None:

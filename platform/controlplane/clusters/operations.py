@@ -8,7 +8,7 @@ PostgreSQL would not look again at the row after waiting for another worker's lo
 """
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -54,6 +54,15 @@ _YIELDING: dict[str, tuple[str, ...]] = {
     OperationType.CLUSTER_RESTART: ("roll_name_servers", "roll_followers", "roll_verify"),
     OperationType.CLUSTER_UPGRADE: ("roll_name_servers", "roll_followers", "roll_verify"),
     OperationType.CLUSTER_CA: ("ca_refresh", "ca_look", "ca_write", "ca_verify"),
+}
+# Steps of changes of an elected group during which it may lose a majority of its disks, and a recovery should not wait for their
+# end: without a leader they wait, some for hours.
+_YIELDING_TO_RECOVERY: dict[str, tuple[str, ...]] = {
+    OperationType.GROUP_TRANSFER: ("quorum_look", "quorum_verify"),
+    OperationType.GROUP_PREFER: ("quorum_look", "quorum_prefer"),
+    OperationType.GROUP_REPLACE: ("quorum_look", "quorum_observe", "quorum_catch_up"),
+    OperationType.GROUP_GROW: ("quorum_look", "quorum_observe", "quorum_catch_up"),
+    OperationType.GROUP_SHRINK: ("quorum_look",),
 }
 # They are made of parts that stand alone, and can end between two of them.
 CANCELLABLE = (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)
@@ -237,22 +246,35 @@ def operation_metadata_change(operation: Operation, change: Callable[[dict[str, 
 
 def operation_yields(operation: Operation) -> bool:
     """Whether a promotion may end this operation: what it has begun stands, and it only waits, or asks what a retry asks again."""
-    if operation.waits:
-        return operation.type in _YIELDING
-    step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
-    return step is not None and step.name in _YIELDING.get(operation.type, ())
+    return _yields(operation, _YIELDING)
 
 
 def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
     """End the operation in progress if it yields: it has failed then, and can be retried. Returns it, None when nothing was
     ended. Call it inside the transaction of what comes instead.
     """
+    return _interrupt(cluster, _YIELDING, cause, say("Retry it when every group has a master again."))
+
+
+def operation_interrupt_for_recovery(cluster: Cluster, cause: str) -> Operation | None:
+    """The same for a recovery from lost disks: what it ends is not retried, since other voters count afterwards."""
+    return _interrupt(cluster, _YIELDING_TO_RECOVERY, cause, say("Ask for it again once the group has recovered."))
+
+
+def _yields(operation: Operation, yielding: Mapping[str, Collection[str]]) -> bool:
+    if operation.waits:
+        return operation.type in yielding
+    step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
+    return step is not None and step.name in yielding.get(operation.type, ())
+
+
+def _interrupt(cluster: Cluster, yielding: Mapping[str, Collection[str]], cause: str, hint: str) -> Operation | None:
     running = Operation.objects.select_for_update().filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
-    if running is None or not operation_yields(running):
+    if running is None or not _yields(running, yielding):
         return None
     step = running.steps.exclude(state=StepState.COMPLETED).order_by("position")[0]
     # The worker that has it finds its claim gone.
-    _end_as_failed(running, step, cause, say("Retry it when every group has a master again."))
+    _end_as_failed(running, step, cause, hint)
     _log.warning("operation interrupted", operation=str(running.pk), step=step.name, cause=cause)
     return running
 
@@ -341,10 +363,13 @@ def _in_progress(cluster: Cluster) -> Conflict:
                 title=step_title(running, step.name),
                 **named,
             )
-        hint = say(
-            "That step takes %(time)s at most, then the operation fails, and can be retried. Ask again when it has ended.",
-            time=_duration(definition.timeout_s),
-        )
+        if running.waits:
+            hint = say("It begins when others of your operations have ended. Ask again when it has ended, too.")
+        else:
+            hint = say(
+                "That step takes %(time)s at most, then the operation fails, and can be retried. Ask again when it has ended.",
+                time=_duration(definition.timeout_s),
+            )
     return Conflict(message, code="operation_in_progress", hint=hint, extra={"operation": running.path})
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.accounts.actors import Actor, actor_label
 from controlplane.clusters.limits import limits_check
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationType, Replica
-from controlplane.clusters.operations import operation_start
+from controlplane.clusters.operations import operation_interrupt_for_recovery, operation_start
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
@@ -91,7 +91,7 @@ def quorum_preview(*, cluster: Cluster, group: BrokerGroup, change: QuorumChange
 def quorum_change_start(
     *, actor: Actor, cluster: Cluster, group: BrokerGroup, change: QuorumChange, driver: Driver, confirm: str = ""
 ) -> Operation:
-    """Start the operation that changes the group.
+    """Start the operation that changes the group. A recovery ends another change of a group that waits for a leader, or its turn.
 
     Raises NotPossible with the causes, ConfirmationNeeded when something is lost and `confirm` is not the group's name,
     Conflict when the cluster isn't running or another operation on it is in progress: of two requests at once, one wins.
@@ -110,6 +110,8 @@ def quorum_change_start(
             hint=say("Send `confirm` with the group's name, %(group)s, to go on all the same.", group=group.name),
         )
     with transaction.atomic():
+        if plan.kind == ChangeKind.RECOVER:
+            _make_way(actor, cluster, group)
         operation = operation_start(
             actor=actor,
             cluster=cluster,
@@ -148,6 +150,20 @@ def quorum_change_start(
             },
         )
     return operation
+
+
+def _make_way(actor: Actor, cluster: Cluster, group: BrokerGroup) -> None:
+    """End the change that the recovery must not wait for. Replicas that it was to add, and that have no port yet, go with it."""
+    cause = say(
+        "%(group)s had lost a majority of its disks, and %(who)s asked for its recovery.",
+        group=group.name,
+        who=actor_label(actor),
+    )
+    ended = operation_interrupt_for_recovery(cluster, say("Interrupted: %(cause)s", cause=cause))
+    if ended is not None:
+        name, adding = ended.metadata["group"], ended.metadata["adding"]
+        added = Replica.objects.filter(group__cluster=cluster, group__name=name, broker_id__in=adding)
+        added.filter(port=None).delete()
 
 
 def _plan(view: GroupView, group: BrokerGroup, change: QuorumChange) -> QuorumPlan:

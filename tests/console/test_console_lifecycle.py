@@ -81,6 +81,17 @@ def test_resuming_goes_on_to_its_progress(world: World) -> None:
     assert response.headers["Location"] == f"/t/acme/operations/{operation.pk}/"
 
 
+def test_a_resume_that_failed_is_offered_again_after_another_operation(world: World) -> None:
+    """A recovery of a group that kept the cluster from resuming: the failed resume can't be retried after it."""
+    stopped(world, ClusterState.RESUMING, error={"cause": "No leader.", "hint": "", "step": "verify"})
+    client = world.client(world.alice)
+    page = client.get(world.cluster_path("")).content.decode()
+    assert "Starting this cluster again failed: No leader." in page
+    assert "Resume cluster" in page
+    client.post(world.cluster_path("resume/"))
+    assert Operation.objects.get(cluster=world.cluster, type="cluster.resume").state == "in_progress"
+
+
 def test_a_refused_resume_says_why(world: World) -> None:
     page = world.client(world.alice).post(world.cluster_path("resume/"), follow=True).content.decode()
     assert "The cluster is running, not suspended." in page

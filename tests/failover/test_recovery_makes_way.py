@@ -1,4 +1,4 @@
-"""A majority of the disks is lost while another change is under way: a recovery does not wait for that."""
+"""A majority of the disks is lost while another change is under way, or a resume has failed: a recovery does not wait for that."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from unittest.mock import patch
 
 import pytest
 
+from controlplane.clusters.lifecycle import cluster_resume
 from controlplane.clusters.models import (
     Cluster,
+    ClusterState,
     Operation,
     OperationState,
     OperationType,
@@ -141,3 +143,33 @@ def test_of_an_operation_that_waits_for_its_turn_no_end_is_promised(
     assert (
         refused.value.hint == "It begins when others of your operations have ended. Ask again when it has ended, too."
     )
+
+
+def test_a_cluster_whose_resume_failed_is_recovered_and_resumed_again(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(state=ClusterState.RESUMING)
+    cluster.refresh_from_db()
+    lose_majority(group)
+    assert run_all(recover(cluster, driver), driver).state == OperationState.COMPLETED
+    assert cluster_resume(actor=SYSTEM, cluster=cluster).type == OperationType.CLUSTER_RESUME
+
+
+def test_while_a_cluster_is_being_resumed_it_is_not_recovered(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(state=ClusterState.SUSPENDED)
+    cluster.refresh_from_db()
+    cluster_resume(actor=SYSTEM, cluster=cluster)
+    lose_majority(group)
+    with pytest.raises(Conflict, match="The cluster is resuming"):
+        recover(cluster, driver)
+
+
+def test_a_cluster_whose_resume_failed_is_changed_by_a_recovery_alone(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(state=ClusterState.RESUMING)
+    cluster.refresh_from_db()
+    with pytest.raises(Conflict, match="resuming, not running"):
+        begin(cluster, driver, Replace(2))

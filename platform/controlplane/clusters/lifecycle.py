@@ -35,6 +35,8 @@ _STOP_AND_REMOVE = ("close_metering", *_REMOVE)
 
 # A cluster in one of these has data, or may have.
 _HAS_RUN = (ClusterState.RUNNING, ClusterState.SUSPENDING, ClusterState.SUSPENDED, ClusterState.RESUMING)
+# RESUMING: a resume that failed is no longer retried once a group was recovered.
+_RESUMABLE = (ClusterState.SUSPENDED, ClusterState.SUSPENDING, ClusterState.RESUMING)
 _DELETABLE = (*_HAS_RUN, ClusterState.REQUESTED, ClusterState.FAILED)
 _CLEANUP = SystemActor("end of the undo window")
 
@@ -65,13 +67,13 @@ def cluster_suspend(*, actor: Actor, cluster: Cluster, reason: str = "") -> Oper
 def cluster_resume(*, actor: Actor, cluster: Cluster) -> Operation:
     """Start the operation that starts a suspended cluster again, with its data, at its addresses.
 
-    A suspension that only waits, or has failed, is given up for it. Raises Conflict for a cluster in any other state, and while a
-    worker is at a step of the suspension.
+    A suspension that only waits, or has failed, is given up for it; after a resume that has failed it begins from scratch. Raises
+    Conflict for a cluster in any other state, while it is being resumed, and while a worker is at a step of the suspension.
     """
     actor_require(actor, "cluster.resume", cluster.tenant)
     with transaction.atomic():
         locked = _locked(cluster)
-        if locked.state not in (ClusterState.SUSPENDED, ClusterState.SUSPENDING):
+        if locked.state not in _RESUMABLE:
             hint = say("Take the deletion back: POST …/restore/.") if locked.delete_at is not None else ""
             raise Conflict(
                 say("The cluster is %(state)s, not suspended.", state=state_word(locked.state)),

@@ -14,6 +14,7 @@ from controlplane.clusters.limits import limits_check
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationType, Replica
 from controlplane.clusters.operations import operation_interrupt_for_recovery, operation_start
 from controlplane.clusters.remoting import require_running
+from controlplane.clusters.selectors import is_watched
 from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import InvalidInput
@@ -82,8 +83,11 @@ def change_permission(change: QuorumChange) -> str:
 
 
 def quorum_preview(*, cluster: Cluster, group: BrokerGroup, change: QuorumChange, driver: Driver) -> QuorumPlan:
-    """Look at every replica now, and say what the change would do. Raises Conflict unless the cluster is running."""
-    require_running(cluster)
+    """Look at every replica now, and say what the change would do. Raises Conflict unless the cluster is running; a recovery also
+    goes on where a suspension or resumption has failed: without a leader neither is ever completed.
+    """
+    if not (isinstance(change, Recover) and is_watched(cluster)):
+        require_running(cluster)
     view = group_sample(cluster, group.name, driver)
     return _plan(view or GroupView(name=group.name, in_sync_replicas=1, replicas=(), elects=True), group, change)
 

@@ -11,6 +11,7 @@ from celery import current_app
 from django.db import connection, transaction
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
+from controlplane.clusters.lifecycle import cluster_resume, cluster_suspend
 from controlplane.clusters.models import Operation, OperationState, OperationStep, OperationType, StepState
 from controlplane.clusters.operations import (
     operation_cancel,
@@ -90,6 +91,25 @@ def test_changes_of_who_leads_do_not_wait(world: World) -> None:
     ordered(world.acme, 3)
     promotion = operation_start(actor=SYSTEM, cluster=world.cluster, operation_type=OperationType.GROUP_PROMOTE)
     assert not promotion.waits
+
+
+def test_a_suspension_and_a_resume_begin_at_once(world: World) -> None:
+    ordered(world.acme, 3)
+    assert not cluster_suspend(actor=world.alice, cluster=world.cluster).waits
+    assert not cluster_resume(actor=world.alice, cluster=world.cluster).waits
+
+
+def test_a_suspension_takes_no_other_operations_turn(world: World) -> None:
+    cluster_suspend(actor=world.alice, cluster=world.cluster)
+    assert [operation.waits for operation in ordered(world.acme, 4)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("kind", [OperationType.CLUSTER_SUSPEND, OperationType.CLUSTER_RESUME])
+def test_the_steps_of_suspensions_take_turns_with_others_of_their_tenant(world: World, kind: OperationType) -> None:
+    (busy,) = ordered(world.acme, 1)
+    operation = operation_start(actor=SYSTEM, cluster=world.cluster, operation_type=kind)
+    assert step_claim(first_step(busy).pk) is not None
+    assert step_claim(first_step(operation).pk) is None
 
 
 def test_a_promotion_may_end_what_has_not_begun(world: World) -> None:

@@ -3,7 +3,8 @@
 Of a tenant so many operations go on at once as its limit `operations_at_once` says; the others wait in their order, with
 `Operation.waits`, and send nothing to the workers. Of those that go on, one step is worked on at a time. So each round of the
 queue has a few steps of any tenant, and no tenant has all workers. Changes of who leads never wait in the first way, and in
-the second only behind the tenant's own: a group may be without a master meanwhile.
+the second only behind the tenant's own: a group may be without a master meanwhile. Suspensions and resumes do not wait in the
+first way either, of which a cluster has one at a time, and a tenant few clusters.
 """
 
 import uuid
@@ -19,7 +20,9 @@ from controlplane.tenants.limits import tenant_limit
 from controlplane.tenants.models import Tenant
 
 # Groups without a master, or without a majority, wait for no other work.
-NEVER_WAIT = (*LEADERSHIP, OperationType.GROUP_RECOVER)
+_URGENT = (*LEADERSHIP, OperationType.GROUP_RECOVER)
+# No one promotes, or starts a daemon again, from the moment when a cluster is to be suspended until it has been resumed.
+NEVER_WAIT = (*_URGENT, OperationType.CLUSTER_SUSPEND, OperationType.CLUSTER_RESUME)
 # A step begins while fewer of its tenant's steps are worked on: four processes work on the failovers' queue, two of them on
 # all other operations, too.
 _PROMOTIONS, _LEADERSHIP, _OTHERS = 3, 2, 1
@@ -90,7 +93,7 @@ def _places(operation: Operation) -> int:
     if operation.type == OperationType.GROUP_PROMOTE:
         return _PROMOTIONS
     # A rolling restart notes when a change of a leader is under way.
-    if operation.type in NEVER_WAIT or operation.metadata.get("sends_wait") is True:
+    if operation.type in _URGENT or operation.metadata.get("sends_wait") is True:
         return _LEADERSHIP
     return _OTHERS
 

@@ -44,6 +44,7 @@ _SEND_TOPIC_FIELDS: Final[Mapping[int, str]] = {
 _SENDERS_MAX: Final = 10_000
 # Compared against when the account is unknown, so that the answer takes as long as for a wrong signature.
 _NOBODYS_SECRET = "no account has this secret"  # noqa: S105  # it lets no one in
+_REPEATABLE: Final = "the infrastructure's account takes signatures of version 2 only: this one could be repeated"
 
 
 class AccessControl:
@@ -64,6 +65,8 @@ class AccessControl:
         self._senders: set[tuple[str, str]] = set()
         # The accounts' own quotas, by access key; one mapping for life, whose content follows the accounts in force.
         self.quotas: dict[str, CredentialQuota] = {}
+        # Called when other accounts are in force.
+        self.on_change: Callable[[], None] = lambda: None
         self._seen = self._fingerprint()
         loaded = config_file.load(self._path, acl_file.parse)
         if loaded is None:
@@ -101,12 +104,16 @@ class AccessControl:
         self._put_in_force(file)
 
     def _put_in_force(self, file: AclFile) -> None:
-        self._file = file
+        # An account that says the same stays the same object: `check_again` goes by that.
+        known = self._file.accounts
+        accounts = {key: known[key] if known.get(key) == new else new for key, new in file.accounts.items()}
+        self._file = dataclasses.replace(file, accounts=accounts)
         self._infrastructure_is_apart = file.has_infrastructure
         self._senders.clear()
         self.quotas.clear()
         self.quotas.update({key: account.quota for key, account in file.accounts.items() if any(account.quota)})
         self._verifier.forget(set(file.accounts))
+        self.on_change()
 
     def _fingerprint(self) -> tuple[int, int, int] | None:
         try:
@@ -149,7 +156,35 @@ class AccessControl:
         elif not signature_matches(request, account.secret_key):
             return self._not_authenticated(request, account, remote_address)
         elif account.infrastructure:
-            return "the infrastructure's account takes signatures of version 2 only: this one could be repeated"
+            return _REPEATABLE
+        return self._lacks(request, account, has_certificate)
+
+    def check_again(
+        self,
+        request: RemotingCommand,
+        remote_address: tuple[str, int],
+        account_then: Account | None,
+        *,
+        has_certificate: bool = False,
+    ) -> str | None:
+        """As `check`, of a request that it let pass when `account_then` was the account of its access key. Costs one look-up
+        while that is the account still.
+
+        The signature is as good as it was while the secret is the same; one of version 2 would pass `check` no second time.
+        """
+        fields = request.ext_fields
+        account = self._file.accounts.get(fields.get(ACCESS_KEY, ""))
+        if account is account_then and account is not None:
+            return None
+        if account is None or account_then is None or account.secret_key != account_then.secret_key:
+            return self._not_authenticated(request, account, remote_address)
+        if account.infrastructure and SIGNATURE_VERSION not in fields:
+            return _REPEATABLE
+        return self._lacks(request, account, has_certificate)
+
+    def _lacks(self, request: RemotingCommand, account: Account, has_certificate: bool) -> str | None:
+        """What the account of an authentic request lacks for it, as a remark; None when nothing."""
+        fields = request.ext_fields
         if self._rules_the_machine(account, has_certificate):
             return None
         topic_field = _SEND_TOPIC_FIELDS.get(request.code)

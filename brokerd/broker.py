@@ -176,6 +176,8 @@ class Broker:
             is_exempt=self._is_infrastructure,
         )
         self.dispatcher = Dispatcher(self, HANDLERS)
+        if self.acl is not None:
+            self.acl.on_change = self._accounts_changed
         self.waits_for_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         # Where an append's records end, and their queues: whose waiting pulls are answered once that is confirmed.
         self._arrived: deque[tuple[int, set[tuple[str, int]]]] = deque()
@@ -258,6 +260,10 @@ class Broker:
             arrived.update(self.held_pulls.queues())  # for what came before it led, whose queues are not noted
         if arrived:
             _flush_all(self.dispatcher.pulls.answer_arrivals(sorted(arrived)))
+
+    def _accounts_changed(self) -> None:
+        if len(self.held_pulls):
+            _flush_all(self.dispatcher.pulls.answer_disallowed())
 
     def offsets_reset(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
         """A group's offsets were reset: send its members there that wait for these queues' messages."""

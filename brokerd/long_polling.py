@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from brokerd.acl_file import Account
     from brokerd.client_channel import Peer
     from mqwire.command import RemotingCommand
     from mqwire.headers_pull import PullMessageRequestHeader
@@ -23,7 +24,9 @@ _OLD_DEADLINES: Final = 100
 
 @dataclass(slots=True)
 class HeldPull:
-    """A pull that waits. `accept` is its tag filter, None for all messages; `offset` where it looks next."""
+    """A pull that waits. `accept` is its tag filter, None for all messages; `offset` where it looks next; `account` whose it
+    was when it was last checked, None without access control.
+    """
 
     peer: Peer
     request: RemotingCommand
@@ -33,6 +36,7 @@ class HeldPull:
     deadline_s: float
     credential: str = ""
     size_bytes: int = 0
+    account: Account | None = None
 
 
 class PullRequestHoldService:
@@ -107,7 +111,18 @@ class PullRequestHoldService:
 
     def of_peers(self, peers: Container[Peer]) -> list[HeldPull]:
         """The pulls that came over one of these connections; they are held no longer."""
-        return [self._remove(number) for number, pull in list(self._held.items()) if pull.peer in peers]
+        return self.take_where(lambda pull: pull.peer in peers)
+
+    def take_where(self, wanted: Callable[[HeldPull], bool]) -> list[HeldPull]:
+        """The pulls that are wanted; they are held no longer. One look at each, however many of them are of one queue."""
+        taken = [self._let_go(number) for number, pull in list(self._held.items()) if wanted(pull)]
+        for queue in set(map(_queue_of, taken)):
+            left = [number for number in self._by_queue[queue] if number in self._held]
+            if left:
+                self._by_queue[queue] = left
+            else:
+                del self._by_queue[queue]
+        return taken
 
     def _remove(self, number: int) -> HeldPull:
         pull = self._let_go(number)

@@ -83,16 +83,9 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
 
         Where the log takes no change now, on a slave say, the group is answered as it would be made.
         """
-        known = self._table.get(group)
-        if known is not None:
-            return known
-        if not self._config.auto_create_subscription_group and not names.is_system_group(group):
-            return None
-        if invalid_group(group) is not None:
-            return None
-        if self._too_many([group], credential) is not None:
-            return None
-        config = SubscriptionGroupConfig(group_name=group)
+        config = self.find_or_imagine(group, credential)
+        if config is None or group in self._table:
+            return config
         try:
             self.put(config)
         except QuotaReached as error:
@@ -104,6 +97,17 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
             self._made_by[credential] = self._made_by.get(credential, 0) + 1
             logger.info("subscription group %s created on first use", group)
         return config
+
+    def find_or_imagine(self, group: str, credential: str = "") -> SubscriptionGroupConfig | None:
+        """The group, or what `find_or_create` would try to make; makes nothing."""
+        known = self._table.get(group)
+        if known is not None:
+            return known
+        if not self._config.auto_create_subscription_group and not names.is_system_group(group):
+            return None
+        if invalid_group(group) is not None or self._too_many([group], credential) is not None:
+            return None
+        return SubscriptionGroupConfig(group_name=group)
 
     def create_missing(self, groups: Iterable[str], credential: str) -> str | None:
         """Make those that do not exist, with one write, where autoCreateSubscriptionGroup allows it.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from brokerd.store import MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
+    from mqwire.bodies import SubscriptionGroupConfig
 
 # A client may ask to be held for hours; no pull is held longer than this.
 _MAX_SUSPEND_S: Final = 120.0
@@ -187,6 +188,9 @@ class PullMessageProcessor:
         """Answer the held pulls of queues that got messages; returns the peers to flush."""
         peers: dict[int, Peer] = {}
         for pull in self._broker.held_pulls.take(queues):
+            if self._refuse(pull):
+                peers[pull.peer.id] = pull.peer
+                continue
             try:
                 result = self._get(pull.header, pull.offset, pull.accept)
             except StoreError as error:
@@ -212,6 +216,8 @@ class PullMessageProcessor:
         peers: dict[int, Peer] = {}
         for pull in self._broker.held_pulls.expired(now_s):
             peers[pull.peer.id] = pull.peer
+            if self._refuse(pull):
+                continue
             try:
                 result = self._get(pull.header, pull.offset, pull.accept)
             except StoreError as error:
@@ -219,6 +225,45 @@ class PullMessageProcessor:
                 continue
             self._answer(pull.peer, pull.request, pull.header, result)
         return list(peers.values())
+
+    def answer_disallowed(self) -> list[Peer]:
+        """The accounts have changed: refuse the held pulls that lost their right by that; returns the peers to flush."""
+        acl, held_pulls = self._broker.acl, self._broker.held_pulls
+        if acl is None:
+            return []
+        accounts = acl.accounts
+        peers: dict[int, Peer] = {}
+        for pull in held_pulls.take_where(lambda pull: accounts.get(pull.credential) is not pull.account):
+            if pull.peer.closed:
+                continue
+            if self._refuse(pull):
+                peers[pull.peer.id] = pull.peer
+            else:
+                held_pulls.hold(pull)
+        return list(peers.values())
+
+    def _refuse(self, pull: HeldPull) -> bool:
+        """Answer a held pull as a new one would be where that is refused by now: its key, group, topic or broker has changed.
+
+        No signature or body is looked at, and nothing is made: for one that may go on it costs a few look-ups.
+        """
+        broker, request, peer = self._broker, pull.request, pull.peer
+        acl = broker.acl
+        try:
+            if acl is not None:
+                remark = acl.check_again(
+                    request, peer.remote_address, pull.account, has_certificate=peer.has_certificate
+                )
+                if remark is not None:
+                    raise Refusal(ResponseCode.NO_PERMISSION, remark)
+                pull.account = acl.accounts.get(pull.credential)
+            self._check_broker(pull.header)
+            group = broker.subscription_groups.find_or_imagine(pull.header.consumer_group, pull.credential)
+            self._check_group_and_topic(pull.header, group)
+        except Refusal as refused:
+            peer.write(request.reply(refused.code, refused.remark).encode())
+            return True
+        return False
 
     def send_elsewhere(self, peers: Container[Peer]) -> None:
         """Answer the held pulls of connections that are about to be closed, because another broker leads.
@@ -240,14 +285,22 @@ class PullMessageProcessor:
     def _check(self, header: PullMessageRequestHeader, request: RemotingCommand) -> Callable[[int], bool] | None:
         """The tag filter of an allowed pull; raises Refusal."""
         broker = self._broker
-        if not broker.config.broker_permission & PermName.READ:
-            raise Refusal(ResponseCode.NO_PERMISSION, "the broker does not let anyone read: brokerPermission")
-        if broker.metering.closed and header.topic != RMQ_SYS_METERING:
-            raise Refusal(ResponseCode.NO_PERMISSION, "nothing is read any more: the cluster is being deleted")
+        self._check_broker(header)
         group = broker.subscription_groups.select(header.consumer_group)
         if group is None:
             credential = credential_of(broker.acl, request)
             group = broker.subscription_groups.find_or_create(header.consumer_group, credential)
+        self._check_group_and_topic(header, group)
+        return self._filter(header)
+
+    def _check_broker(self, header: PullMessageRequestHeader) -> None:
+        broker = self._broker
+        if not broker.config.broker_permission & PermName.READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, "the broker does not let anyone read: brokerPermission")
+        if broker.metering.closed and header.topic != RMQ_SYS_METERING:
+            raise Refusal(ResponseCode.NO_PERMISSION, "nothing is read any more: the cluster is being deleted")
+
+    def _check_group_and_topic(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig | None) -> None:
         if group is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -258,7 +311,7 @@ class PullMessageProcessor:
             raise Refusal(
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}: it is disabled"
             )
-        topic = broker.topic_configs.select(header.topic)
+        topic = self._broker.topic_configs.select(header.topic)
         if topic is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
         if not topic.perm & PermName.READ:
@@ -268,7 +321,6 @@ class PullMessageProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{header.queue_id}] is illegal: topic {header.topic} has {topic.read_queue_nums} read queues",
             )
-        return self._filter(header)
 
     def _check_quota(self, request: RemotingCommand, header: PullMessageRequestHeader) -> None:
         quotas = self._broker.quotas
@@ -371,8 +423,10 @@ class PullMessageProcessor:
         else:
             suspend_s = min(broker.config.short_polling_time_ms / 1000, max_suspend_s)
         deadline_s = broker.clock.monotonic() + suspend_s
+        account = None if broker.acl is None else broker.acl.accounts.get(credential)
+        size_bytes = _size_of(request)
         broker.held_pulls.hold(
-            HeldPull(peer, request, header, accept, header.queue_offset, deadline_s, credential, _size_of(request))
+            HeldPull(peer, request, header, accept, header.queue_offset, deadline_s, credential, size_bytes, account)
         )
 
     def _answer(

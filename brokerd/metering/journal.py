@@ -95,11 +95,11 @@ class JournalFile:
     def store(self, journal: Journal) -> None:
         """Replaces the file, unless it says the same; raises OSError. A killed process leaves the old one or the new one.
 
-        May be called from several threads; after a closed journal nothing is written any more.
+        May be called from several threads; after a closed journal only closed ones are written.
         """
         content = _encode(journal)
         with self._lock:
-            if self._closed or content == self._written:
+            if content == self._written or (self._closed and not journal.closed):
                 return
             disk = self._disk
             draft = f"{self._path}.new"

@@ -122,6 +122,7 @@ class MeteringService:
         # Of an earlier run that was killed: reported by the next record.
         self._pulls_lost_ms = 0
         self.closed = False
+        self.is_finished = False  # this broker stops: no messages are handed out and no report is taken any more
         self._closing: Interval | None = None  # the last one, once it is sealed
 
     # --- counting
@@ -137,8 +138,8 @@ class MeteringService:
             (self.meter or self._reporter.meter).pulled(topic, group, credential, result)
 
     def take_report(self, report: PullReport) -> bool:
-        """A follower reports what it handed out; False while this replica does not lead."""
-        if self.meter is None:
+        """A follower reports what it handed out; False while this replica does not lead, and once it has recorded its last."""
+        if self.meter is None or self.is_finished:
             return not self._interval_ms  # switched off here: no one shall keep it
         self._reporter.take(report, self.meter)
         return True
@@ -150,6 +151,8 @@ class MeteringService:
     def log_was_truncated(self, pulls: list[OutRow]) -> None:
         """What `pulls_recorded_from` gave is in the log no more: report it to the leader."""
         self._reporter.meter.add_out(pulls)
+        if self.is_finished and pulls:  # a leader that stops and has handed over
+            self._close_journal()
 
     # --- roles
 
@@ -373,18 +376,25 @@ class MeteringService:
     # --- stopping
 
     async def finish(self) -> None:
-        """Record the open interval, before the broker refuses sends; waits for the slaves a moment. Bounded."""
+        """Record the open interval, before the broker refuses sends; waits for the slaves a moment. Bounded.
+
+        Nothing is handed out from its begin on: a stop takes seconds more, and what it served then would be in no record.
+        """
         if self._running is not None:
             self._running.cancel()
         if not self._interval_ms:
             return
+        self.is_finished = True
         try:
             await self._record_the_rest()
         finally:
-            try:
-                self._journal.store(self.journal(closed=True))
-            except OSError as error:
-                logger.error("what was pulled last is not noted: %s", error)
+            self._close_journal()
+
+    def _close_journal(self) -> None:
+        try:
+            self._journal.store(self.journal(closed=True))
+        except OSError as error:
+            logger.error("what was pulled last is not noted: %s", error)
 
     async def _record_the_rest(self) -> None:
         if not self._broker.replica.leads:

@@ -29,7 +29,9 @@ def take_report(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Taken once: a slave that missed the answer sends it again."""
     report = decode_pull_report(request.body)
     if not broker.metering.take_report(report):
-        return request.reply(ResponseCode.ILLEGAL_OPERATION, "this replica records nothing now: it does not lead")
+        return request.reply(
+            ResponseCode.ILLEGAL_OPERATION, "this replica records nothing now: it does not lead, or stops"
+        )
     return request.reply()
 
 

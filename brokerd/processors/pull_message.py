@@ -44,6 +44,7 @@ _MAX_SUSPEND_S: Final = 120.0
 _MAX_UNSURE_SUSPEND_S: Final = 0.5
 # A client that was sent to a reset's offset and still pulls elsewhere this much later keeps offsets of its own.
 _RESET_PATIENCE_S: Final = 60.0
+_STOPPING: Final = "the broker is stopping; pull from another broker or again in a moment"
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -432,6 +433,10 @@ class PullMessageProcessor:
     def _answer(
         self, peer: Peer, request: RemotingCommand, header: PullMessageRequestHeader, result: GetResult
     ) -> None:
+        if result.count and self._broker.metering.is_finished:
+            # Java's client asks again after 20 ms, Go's after 3 s: the broker that is back, or another one.
+            peer.write(request.reply(ResponseCode.FLOW_CONTROL, _STOPPING).encode())
+            return
         code, next_begin_offset = _code_of(header, result), result.next_begin_offset
         if self._must_not_move(header, result):
             code, next_begin_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, header.queue_offset

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from brokerd.metering.journal import NAME as JOURNAL
@@ -41,6 +42,15 @@ accounts:
 """
 
 
+def pull_request(topic: str, queue: int, offset: int) -> RemotingCommand:
+    fields = {
+        "consumerGroup": "TOOLS_CONSUMER", "topic": topic, "queueId": str(queue), "queueOffset": str(offset),
+        "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    return RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=fields)
+
+
 def read_queue(
     broker: BrokerDaemon, topic: str, queue: int = 0, credentials: SessionCredentials | None = None
 ) -> list[StoredMessage]:
@@ -49,13 +59,7 @@ def read_queue(
     with connect(broker.address) as stream:
         while True:
             offset = found[-1].queue_offset + 1 if found else 0
-            fields = {
-                "consumerGroup": "TOOLS_CONSUMER", "topic": topic, "queueId": str(queue), "queueOffset": str(offset),
-                "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
-                "subscription": "*", "subVersion": "0", "expressionType": "TAG",
-            }  # fmt: skip
-            request = RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=fields)
-            reply = exchange(stream, signed(request, credentials))
+            reply = exchange(stream, signed(pull_request(topic, queue, offset), credentials))
             if reply.code != ResponseCode.SUCCESS:
                 return found
             found += decode_records(reply.body)
@@ -234,6 +238,45 @@ def test_a_clean_stop_leaves_nothing_to_count_again(tmp_path: Path) -> None:
         assert not record.recounted
 
 
+def test_a_stop_that_takes_seconds_bills_each_pull_that_it_answers(tmp_path: Path) -> None:
+    with DaemonCluster.start(tmp_path, {"meteringIntervalMs": "600000"}) as cluster:
+        broker = cluster.broker
+        create_topic(broker.address, TOPIC, queues=1, namesrv=cluster.namesrv)
+        with Producer(cluster.namesrv, "p", compress_msg_body_over_howmuch=-1) as producer:
+            for _ in range(10):
+                producer.send(Message(TOPIC, b"x" * 100))
+        os.kill(cluster.name_server.pid, signal.SIGSTOP)  # the stop waits for it
+        try:
+            codes: list[int] = []
+            reader = threading.Thread(target=pull_until_closed, args=(broker, codes))
+            reader.start()
+            wait_until(lambda: len(codes) > 3, timeout_s=WAIT_S, what="messages are handed out")
+            assert broker.stop() == 0
+            reader.join()
+        finally:
+            os.kill(cluster.name_server.pid, signal.SIGCONT)
+        assert set(codes) == {ResponseCode.SUCCESS, ResponseCode.FLOW_CONTROL}
+        broker.start()
+        wait_until(lambda: is_recorded(broker), timeout_s=WAIT_S, what="everything is recorded")
+        records = read_records(broker)
+        assert handed_out(records) == 10 * codes.count(ResponseCode.SUCCESS)
+        assert {record.pulls_lost_ms for record in records} == {0}
+
+
+def pull_until_closed(broker: BrokerDaemon, codes: list[int]) -> None:
+    """Pull all of queue 0 again and again until the connection ends; `codes` are those of the answers."""
+    with connect(broker.address) as stream, suppress(OSError):
+        while True:
+            codes.append(exchange(stream, pull_request(TOPIC, 0, 0)).code)
+
+
+def is_recorded(broker: BrokerDaemon) -> bool:
+    """Has the open interval recorded: serves no client from then on."""
+    with connect(broker.address) as stream:
+        request = RemotingCommand.request(HighwaterRequestCode.METERING_CLOSE)
+        return exchange(stream, request).ext_fields["recorded"] == "true"
+
+
 def test_a_killed_broker_still_knows_what_it_handed_out(tmp_path: Path) -> None:
     with DaemonCluster.start(tmp_path, {"meteringIntervalMs": "600000"}) as cluster:
         broker = cluster.broker
@@ -247,13 +290,7 @@ def test_a_killed_broker_still_knows_what_it_handed_out(tmp_path: Path) -> None:
         wait_until(lambda: b'"messages":30' in journal.read_bytes(), timeout_s=WAIT_S, what="the pulls are noted")
         broker.kill()
         broker.start()
-        with connect(broker.address) as stream:  # have the open interval recorded
-
-            def is_recorded() -> bool:
-                request = RemotingCommand.request(HighwaterRequestCode.METERING_CLOSE)
-                return exchange(stream, request).ext_fields["recorded"] == "true"
-
-            wait_until(is_recorded, timeout_s=WAIT_S, what="everything is recorded")
+        wait_until(lambda: is_recorded(broker), timeout_s=WAIT_S, what="everything is recorded")
         records = read_records(broker)
         assert (handed_out(records), counted(records)[0]) == (30, 10)
         assert max(record.pulls_lost_ms for record in records) == 1000

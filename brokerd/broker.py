@@ -553,9 +553,9 @@ class Broker:
         """Be cut off no more, nor again."""
         self._network.end()
 
-    def client_of(self, address: str) -> RemotingClient:
-        """A client of the name server or broker at `address`, with this broker's credentials."""
-        return RemotingClient(address, sign=self.sign, connect=self._connect)
+    def client_of(self, address: str, *, takes_records: bool = False) -> RemotingClient:
+        """A client of the name server or broker at `address`, with this broker's credentials. `takes_records`: of a replica."""
+        return RemotingClient(address, sign=self.sign, connect=self._connect, takes_records=takes_records)
 
     async def _connect(self, host: str, port: int) -> Connected:
         connection = await self._network.connect(host, port)

@@ -30,7 +30,7 @@ class _Broker(Protocol):
 
     replica: Replica
 
-    def client_of(self, address: str) -> RemotingClient: ...
+    def client_of(self, address: str, *, takes_records: bool = False) -> RemotingClient: ...
 
 
 async def repair_from_peers(broker: _Broker, offset: int, write: Callable[[bytes], Awaitable[None]]) -> bool:
@@ -55,7 +55,7 @@ async def repair_from_peers(broker: _Broker, offset: int, write: Callable[[bytes
 
 
 async def _records_of(broker: _Broker, address: str, offset: int) -> bytes:
-    client = broker.client_of(address)
+    client = broker.client_of(address, takes_records=True)
     header = ReplicaRecordsRequestHeader(group=broker.replica.settings.group, offset=offset)
     try:
         reply = await client.request(

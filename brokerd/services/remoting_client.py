@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from mqwire.command import RemotingCommand
-from mqwire.connection import Connection
+from mqwire.connection import DEFAULT_MAX_FRAME_BYTES, Connection
 from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -29,19 +29,16 @@ class ConnectionLost(RequestFailed):
     """The connection was refused, or ended before the answer: the program at the other end is gone, or its host is."""
 
 
-# A pull brings one record whole, however long, and the leader may take longer ones than this broker: maxMessageSize's own bound,
-# and what stands around a body.
-_MAX_FRAME_BYTES: Final = 2**29 + 2**20
-
-
-def _connection() -> Connection:
-    return Connection(max_frame_bytes=_MAX_FRAME_BYTES)
+# A replica sends a record whole, however long, and may take longer ones than this broker: maxMessageSize's own bound, and what
+# stands around a body.
+_RECORD_FRAME_BYTES: Final = 2**29 + 2**20
 
 
 class RemotingClient:
     """Requests to `address` ("ip:port"), one after the other, over a connection that is opened when needed.
 
     `sign` adds the credentials to a request, or does nothing; `connect` opens a connection to a host's port.
+    `takes_records`: answers may be as long as a record is.
     """
 
     def __init__(
@@ -50,12 +47,14 @@ class RemotingClient:
         *,
         sign: Callable[[RemotingCommand], None],
         connect: Callable[[str, int], Awaitable[Connected]],
+        takes_records: bool = False,
     ) -> None:
         self.address = address
         self._sign = sign
         self._connect = connect
         self._stream: Connected | None = None
-        self._connection = _connection()
+        self._max_frame_bytes = _RECORD_FRAME_BYTES if takes_records else DEFAULT_MAX_FRAME_BYTES
+        self._connection = Connection(max_frame_bytes=self._max_frame_bytes)
         self._lock = trio.Lock()
 
     async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
@@ -79,7 +78,7 @@ class RemotingClient:
             host, _, port = self.address.rpartition(":")
             with trio.fail_after(_CONNECT_TIMEOUT_S):
                 self._stream = await self._connect(host.strip("[]"), int(port))
-            self._connection = _connection()
+            self._connection = Connection(max_frame_bytes=self._max_frame_bytes)
         self._sign(command)
         await self._stream.send_all(command.encode())
         while True:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 import trio
@@ -99,7 +99,7 @@ class _Broker(Protocol):
     @property
     def metering(self) -> _Metering: ...
 
-    def client_of(self, address: str) -> RemotingClient: ...
+    def client_of(self, address: str, *, takes_records: bool = False) -> RemotingClient: ...
 
     def leader_changed(self) -> None: ...
 
@@ -116,6 +116,13 @@ class NotLeadingError(RequestFailed):
     """The replica that was asked does not lead, and names none that does."""
 
 
+class _Cut(NamedTuple):
+    """Where a log is to be truncated, and what was metered in records from there on."""
+
+    from_offset: int
+    pulls: list[OutRow]
+
+
 class FollowerService:
     """Runs whenever this replica does not lead."""
 
@@ -126,6 +133,7 @@ class FollowerService:
         self._metadata = MetadataFollower(broker.store, broker.consumer_offsets, broker.schedule, broker.client_of)
         self._reclaim = LeaderReclaim(broker, self._metadata)
         self._halted: str | None = None
+        self._cut: _Cut | None = None  # until the log is truncated, and open again
         self._starting_over = False
         self.hears_leader = False  # whether its last pull was answered by the leader of its epoch
         self._flushed = trio.Event()
@@ -230,7 +238,7 @@ class FollowerService:
 
     async def _follow(self) -> None:
         address = await self._find_leader()
-        client = self._broker.client_of(address)
+        client = self._broker.client_of(address, takes_records=True)
         failure: Exception | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -368,14 +376,13 @@ class FollowerService:
         decision = replica.diverged(Divergence(header.diverged_epoch or 0, header.diverged_end_offset or 0))
         if isinstance(decision, Halt):
             raise RequestFailed(decision.reason)
-        pulls: list[OutRow] = []
-        async with self._alone_with_log(pulls):
+        async with self._alone_with_log():
             self._check_epoch(header)
             from_offset = decision.to_offset if isinstance(decision, Truncate) else broker.store.min_physical_offset
             size_bytes = broker.store.end_offset - from_offset
             if isinstance(decision, Empty):
                 self._starting_over = True
-            pulls += await broker.threads.run(broker.metering.pulls_recorded_from, from_offset)
+            self._cut = _Cut(from_offset, await broker.threads.run(broker.metering.pulls_recorded_from, from_offset))
             name = await broker.threads.run(self._save_and_truncate, decision, from_offset)
         logger.warning(
             "the leader never had %d bytes from %d on: truncated, and %s kept in diverged/%s",
@@ -386,9 +393,9 @@ class FollowerService:
         )
 
     @asynccontextmanager
-    async def _alone_with_log(self, pulls: list[OutRow] | None = None) -> AsyncIterator[None]:
+    async def _alone_with_log(self) -> AsyncIterator[None]:
         """Be alone with the store, and have all that counts messages go by its new end afterwards: also where the log was
-        truncated, and writing that down failed. `pulls`: what was metered beyond that end.
+        truncated, and writing that down failed.
         """
         broker = self._broker
         store = broker.store
@@ -402,8 +409,10 @@ class FollowerService:
             now = (store.wants_reopening, store.min_physical_offset, store.end_offset)
             if is_done or (not store.wants_reopening and now != before):
                 broker.log_was_truncated()
-                if pulls is not None:
-                    broker.metering.log_was_truncated(pulls)
+                if self._cut is not None and store.end_offset <= self._cut.from_offset:
+                    broker.metering.log_was_truncated(self._cut.pulls)
+            if not store.wants_reopening:  # else how much was truncated is known once it is open
+                self._cut = None
 
     def _save_and_truncate(self, decision: Truncate | Empty, from_offset: int) -> str:
         broker = self._broker

@@ -41,6 +41,7 @@ _CHECKED = struct.Struct(">I16xqqi44xi")
 _HOSTS_V6 = 0x30  # of sysFlag
 _BYTES_APART_MAX = BLOCK_BYTES // 2 // ENTRY.size
 _UNREADABLE_MAX = 64  # entries in a row that are passed over in a search by time
+_DAMAGE_MAX = 4_096  # the same at a queue's beginning, which would be stuck there
 _LIKELY_CACHED_BYTES = 1024 * 1024 * 1024
 
 
@@ -340,7 +341,7 @@ class MessageReader:
         low, high, step = self.min_offset(queue), self.max_offset(queue), 1
         while low < high:
             probe = min(low + step - 1, high - 1)
-            known, stored = self._stored_from(queue, probe, high)
+            known, stored = self._stored_from(queue, probe, high, _UNREADABLE_MAX if step > 1 else _DAMAGE_MAX)
             if known is None or stored >= timestamp_ms:
                 if step == 1:
                     return low
@@ -349,13 +350,15 @@ class MessageReader:
                 low, step = known + 1, step * 2
         return low
 
-    def _stored_from(self, queue: ConsumeQueue, offset: int, end: int) -> tuple[int | None, int]:
-        """The first message from `offset` on, in front of `end`, whose record's head can be read, and when it was stored. None
-        where none of the next few can be.
+    def _stored_from(
+        self, queue: ConsumeQueue, offset: int, end: int, most: int = _UNREADABLE_MAX
+    ) -> tuple[int | None, int]:
+        """The first message from `offset` on, in front of `end`, whose record's head can be read, and when it was stored; an
+        entry without a message is as old as the record that stands after it. None where none of the next `most` can be read.
         """
-        for each in range(offset, min(end, offset + _UNREADABLE_MAX)):
-            position, size, _ = ENTRY.unpack(self._consume_queues.read(queue, each, 1))
-            stored = self.store_timestamp_at(position) if size != BLANK_SIZE else -1
+        for each in range(offset, min(end, offset + most)):
+            position, _, _ = ENTRY.unpack(self._consume_queues.read(queue, each, 1))
+            stored = self.store_timestamp_at(position)
             if stored >= 0:
                 return each, stored
         return None, -1

@@ -148,7 +148,7 @@ class Around:
         self._others = others
         self._answers_lost_from = answers_lost_from
 
-    def client_of(self, address: str) -> ClientWithoutSockets:
+    def client_of(self, address: str, *, takes_records: bool = False) -> ClientWithoutSockets:
         return ClientWithoutSockets(address, self._others, self._answers_lost_from)
 
     def saw_epoch(self, epoch: int, leader_address: str | None) -> None:

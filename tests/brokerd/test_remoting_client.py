@@ -37,6 +37,8 @@ async def test_a_record_comes_whole_however_long_the_leader_takes_messages(mebib
     async def connect(host: str, port: int) -> Any:
         return Answering(answer)
 
-    client = RemotingClient("10.0.0.1:10911", sign=lambda command: None, connect=cast("Any", connect))
+    client = RemotingClient(
+        "10.0.0.1:10911", sign=lambda command: None, connect=cast("Any", connect), takes_records=True
+    )
     reply = await client.request(request, timeout_s=30)
     assert bytes(reply.body) == body

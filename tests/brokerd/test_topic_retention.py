@@ -122,6 +122,20 @@ def test_a_record_that_cannot_be_read_takes_no_younger_ones_with_it(broker: Brok
     assert (9 <= first <= 10, end) == (True, 110)
 
 
+def test_a_stretch_of_records_that_cannot_be_read_holds_up_no_ones_end(broker: BrokerUnderTest) -> None:
+    positions = ten_hours_of_messages(broker)
+    broker.store.flush()
+    (log,) = (broker.folder / "store" / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        for position in positions[:80]:
+            file.seek(position + 5)
+            file.write(b"\xff")
+    broker.restart()
+    broker.clock.advance(9 * HOUR_S)
+    expire(broker)
+    assert bounds(broker) == (100, 110)
+
+
 def test_times_of_a_clock_that_was_behind_take_no_younger_messages_with_them(broker: BrokerUnderTest) -> None:
     ten_hours_of_messages(broker, behind=range(54, 57))
     expire(broker)

@@ -28,6 +28,7 @@ class ScriptedVoter:
     answers: bool = True
     pulls: bool = True
     voted_for: int | None = 0
+    incarnation: str = "its first disk"
 
 
 @dataclass
@@ -166,6 +167,7 @@ class ScriptedQuorum:
                 accepts_sends=leads and refusal is None,
                 refusal=refusal,
                 promotable=True,
+                incarnation=replica.incarnation,
                 followers=[
                     FollowerStatus(
                         replica_id=other.replica_id,

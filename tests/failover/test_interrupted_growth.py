@@ -181,7 +181,11 @@ def test_a_cluster_whose_growth_never_got_ports_is_resumed_without_what_it_would
         operation_step_run(resumed.steps.get(name=name).pk, driver)
     step = resumed.steps.get(name="render_configuration")
     assert (step.state, step.message) == (StepState.COMPLETED, "")
-    assert [daemon.process.name[-1] for daemon in replica_daemons(cluster, driver)] == ["0", "1"]
+    daemons = replica_daemons(cluster, driver)
+    assert [daemon.process.name[-1] for daemon in daemons] == ["0", "1"]
+    assert all(
+        "totalReplicas=2\n" in daemon.process.configuration for daemon in daemons
+    )  # a third one is never heard of
 
 
 def test_a_cluster_of_one_broker_is_shown_how_it_gets_more(world: World) -> None:

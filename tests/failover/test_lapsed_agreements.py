@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 from django.utils import timezone
 
-from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep
-from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.models import Cluster, ClusterState, Operation, OperationState, OperationStep, OperationType
+from controlplane.clusters.operations import operation_retry, operation_start
 from controlplane.failover.membership.services import Recover
 from controlplane.failover.models import Failover
 from controlplane.failover.sampling import cluster_sample
@@ -130,3 +130,42 @@ def test_a_recovery_that_is_retried_does_not_stop_a_majority_that_is_back(
     assert ended.error["cause"] == "Nothing was changed. Given up, but answering again: replicas 0 and 2."
     assert [call for call in driver.calls if call.startswith(("remove", "folder"))] == []
     assert (group.leader, group.voters) == (0, [0, 1, 2])
+
+
+def test_replicas_that_are_back_with_empty_disks_are_as_lost_as_before(
+    trio: tuple[Cluster, ScriptedQuorum], driver: DriverTwin
+) -> None:
+    cluster, group = trio
+    lose_majority(group)
+    for replica_id in (0, 2):
+        group[replica_id].answers = True
+        group[replica_id].incarnation, group[replica_id].end_offset = "an empty disk", 0
+    operation = begin(cluster, driver, Recover(1), confirm="broker-a")
+    assert run_step(operation, driver, "quorum_stop_lost") == "completed"
+    assert [call for call in driver.calls if call.startswith("remove ")] != []
+
+
+@pytest.mark.parametrize("state", [ClusterState.RUNNING, ClusterState.SUSPENDING, ClusterState.RESUMING])
+def test_a_recovery_is_retried_in_whichever_state_its_cluster_is(
+    trio: tuple[Cluster, ScriptedQuorum], driver: DriverTwin, state: ClusterState
+) -> None:
+    cluster, group = trio
+    lose_majority(group)
+    operation = begin(cluster, driver, Recover(1), confirm="broker-a")
+    Operation.objects.filter(pk=operation.pk).update(state=OperationState.FAILED)
+    Cluster.objects.filter(pk=cluster.pk).update(state=state)
+    assert operation_retry(actor=SYSTEM, operation=operation).state == OperationState.IN_PROGRESS
+    cluster.refresh_from_db()
+    assert cluster.state == state
+
+
+def test_a_resume_is_retried_after_a_recovery(trio: tuple[Cluster, ScriptedQuorum], driver: DriverTwin) -> None:
+    cluster, group = trio
+    resume = operation_start(actor=SYSTEM, cluster=cluster, operation_type=OperationType.CLUSTER_RESUME)
+    Operation.objects.filter(pk=resume.pk).update(state=OperationState.FAILED)
+    Cluster.objects.filter(pk=cluster.pk).update(state=ClusterState.RESUMING)
+    cluster.refresh_from_db()
+    lose_majority(group)
+    recovery = begin(cluster, driver, Recover(1), confirm="broker-a")
+    Operation.objects.filter(pk=recovery.pk).update(state=OperationState.COMPLETED)
+    assert operation_retry(actor=SYSTEM, operation=resume).state == OperationState.IN_PROGRESS

@@ -64,6 +64,8 @@ _YIELDING_TO_RECOVERY: dict[str, tuple[str, ...]] = {
     OperationType.GROUP_GROW: ("quorum_look", "quorum_observe", "quorum_catch_up"),
     OperationType.GROUP_SHRINK: ("quorum_look",),
 }
+_RECOVERIES = (OperationType.GROUP_RECOVER,)
+_STOPS_AND_STARTS = (ClusterState.SUSPENDING, ClusterState.RESUMING)
 # They are made of parts that stand alone, and can end between two of them.
 CANCELLABLE = (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)
 # The member of an operation's metadata that has who cancelled it.
@@ -145,6 +147,8 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
         OperationType.CLUSTER_SUSPEND: (ClusterState.SUSPENDING, ClusterState.SUSPENDING),
         OperationType.CLUSTER_RESUME: (ClusterState.RESUMING, ClusterState.RESUMING),
     }.get(OperationType(operation.type), (ClusterState.RUNNING, ClusterState.RUNNING))
+    # A recovery begins wherever a group lacks its leader: also where it kept the cluster from being stopped or started.
+    begins_in = (*_STOPS_AND_STARTS, ClusterState.RUNNING) if operation.type in _RECOVERIES else (expected[0],)
     moved_on = Conflict(say("The cluster has moved on since this operation."), code="operation_outdated")
     try:
         with transaction.atomic():
@@ -161,10 +165,13 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
             later = Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at)
             if operation.type not in LEADERSHIP:  # who leads by now changes nothing of what is to be done
                 later = later.exclude(type__in=LEADERSHIP)
+            if operation.type in (OperationType.CLUSTER_SUSPEND, OperationType.CLUSTER_RESUME):
+                later = later.exclude(type__in=_RECOVERIES)  # what it failed for may be put right by that
             if later.exists():
                 raise moved_on
-            moved = Cluster.objects.filter(pk=operation.cluster_id, state=expected[0]).update(
-                state=expected[1], error=None, updated_at=timezone.now()
+            state = F("state") if operation.type in _RECOVERIES else expected[1]
+            moved = Cluster.objects.filter(pk=operation.cluster_id, state__in=begins_in).update(
+                state=state, error=None, updated_at=timezone.now()
             )
             if moved != 1:
                 raise moved_on

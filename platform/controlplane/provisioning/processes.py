@@ -144,7 +144,7 @@ def replica_daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
     addresses = [server.address for server in cluster_name_servers(cluster)]
     daemons = []
     replicas = cluster_replicas(cluster)
-    sizes = Counter(replica.group_id for replica in replicas)
+    sizes = Counter(replica.group_id for replica in replicas if replica.port is not None)
     at_leader_ports = leader_ports(cluster.id)
     user = cluster_user(cluster)
     chosen = properties_of(wanted_values(cluster), replicated=cluster.is_replicated)

@@ -66,7 +66,9 @@ def drill_preview(
     """Look at every replica now, and say what a drill would do. Raises Conflict unless the cluster is running."""
     require_running(cluster)
     view = group_sample(cluster, group.name, driver) or GroupView(name=group.name, in_sync_replicas=1, replicas=())
-    return plan_drill(view, timezone.now(), gives_back=gives_back, fault=fault, running=_running_words(cluster))
+    return plan_drill(
+        view.placed(), timezone.now(), gives_back=gives_back, fault=fault, running=_running_words(cluster)
+    )
 
 
 def drill_start(

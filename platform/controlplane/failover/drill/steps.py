@@ -322,7 +322,7 @@ def _view(context: StepContext, drill: Drill) -> GroupView:
     view = group_sample(context.cluster, drill.group_name, context.driver)
     if view is None:
         raise StepFailed(say("The broker group %(group_name)s is gone.", group_name=drill.group_name))
-    return view
+    return view.placed()
 
 
 def _replicas(context: StepContext, drill: Drill) -> list[Replica]:

@@ -156,11 +156,11 @@ def quorum_stop_lost(context: StepContext) -> None:
 
 
 def _require_lost(context: StepContext) -> None:
-    """Raise StepFailed where any of those that an operator gave up answers."""
-    name, lost = _group(context), context.operation.metadata["removing"]
+    """Raise StepFailed where any of those that an operator gave up answers with a disk that counted; an empty one is as lost."""
+    name, metadata = _group(context), context.operation.metadata
     view = group_sample(context.cluster, name, context.driver)
-    back = [] if view is None else [one.replica_id for one in view.replicas if one.replica_id in lost and one.answers]
-    if back:
+    survivors = () if view is None else recovery_of(view, metadata["target"]).survivors
+    if back := sorted(set(survivors).intersection(metadata["removing"])):
         words = say("Nothing was changed. Given up, but answering again: %(names)s.", names=replica_names(back))
         raise StepFailed(words, hint=_TRY_AGAIN)
 

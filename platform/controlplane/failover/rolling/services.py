@@ -50,7 +50,7 @@ class RollingPlan:
 def rolling_plan(*, cluster: Cluster, driver: Driver, purpose: Purpose = Purpose.RESTART) -> RollingPlan:
     """Look at every replica now, and say what would be restarted, in which order. Raises Conflict unless it is running."""
     require_running(cluster)
-    views = cluster_sample(cluster, driver)
+    views = [view.placed() for view in cluster_sample(cluster, driver)]
     problems = [problem for view in views if (problem := problem_of(view)) is not None]
     if purpose is Purpose.UPGRADE and not any(one.is_outdated for one in cluster_versions(cluster)):
         problems.append(say("No daemon is known to run another version than the one that is installed."))

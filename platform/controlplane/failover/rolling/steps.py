@@ -354,7 +354,7 @@ class _Watching:
 
 
 def _whole_groups(context: StepContext, *, wait: bool = False) -> list[GroupView]:
-    views = cluster_sample(context.cluster, context.driver)
+    views = [view.placed() for view in cluster_sample(context.cluster, context.driver)]
     problem = next((problem for view in views if (problem := problem_of(view)) is not None), None)
     if problem is None:
         return views
@@ -367,7 +367,7 @@ def _view(context: StepContext, group: str) -> GroupView:
     view = group_sample(context.cluster, group, context.driver)
     if view is None:
         raise StepFailed(say("The broker group %(name)s is gone.", name=group))
-    return view
+    return view.placed()
 
 
 def _behind(context: StepContext, entry: Entry) -> str | None:

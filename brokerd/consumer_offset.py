@@ -132,6 +132,10 @@ class ConsumerOffsetManager:
         """(topic, group, queue, offset) of the hints."""
         return _rows(self._hints)
 
+    def has_hint(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
+        """Whether this one is there still."""
+        return self._hints.get(topic + _SEPARATOR + group, {}).get(queue_id) == offset
+
     def drop_hint(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """The leader was sent this one."""
         key = topic + _SEPARATOR + group
@@ -218,6 +222,7 @@ class ConsumerOffsetManager:
 
     def apply(self, record: MetadataRecord) -> None:
         """Take over what a record of the log says."""
+        counted = self._reset_counts
         if record.is_base:
             self._offsets, self._resets, self._reset_counts = {}, {}, {}
             self._unwritten = {}
@@ -229,7 +234,9 @@ class ConsumerOffsetManager:
         ):
             for key, by_queue in changes.items():
                 table.setdefault(key, {}).update(by_queue)
-        if not record.is_base:
+        if record.is_base:
+            self._drop_hints_before_resets(counted)
+        else:
             self._count_resets(record.resets)
         for key, queue_ids in record.taken_resets.items():
             pending = self._resets.get(key, {})
@@ -242,6 +249,13 @@ class ConsumerOffsetManager:
         if prefixes or suffixes:
             self._remove(prefixes, suffixes)
         self._changed = True
+
+    def _drop_hints_before_resets(self, counted: Offsets) -> None:
+        """A base replaced the tables: what was committed here before a reset that it has counted is not to come back after it."""
+        for topic, group, queue_id, _ in _rows(self._hints):
+            key = topic + _SEPARATOR + group
+            if self._reset_counts.get(key, {}).get(queue_id, 0) > counted.get(key, {}).get(queue_id, 0):
+                _drop(self._hints, key, queue_id)
 
     def _count_resets(self, resets: Offsets) -> None:
         for key, by_queue in resets.items():

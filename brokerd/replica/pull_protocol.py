@@ -61,6 +61,7 @@ class TooOld:
 
     min_offset: int
     epoch: int  # of the byte in front of it
+    divergence: Divergence | None = None  # where the logs part, if they do: what follows there is nowhere else
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,15 @@ def decide_pull(
 
     A request of a higher epoch is answered with Fenced too; that it makes this leader step down is the caller's part.
     """
-    if request.group != group:
-        return Fenced(own_epoch, None, f"this replica belongs to group {group}, not {request.group}")
+    if request.group != group:  # whose epochs are no one's business here, nor ours there
+        return Fenced(0, None, f"this replica belongs to group {group}, not {request.group}")
     if not is_leader:
         return Fenced(own_epoch, leader_address, "this replica does not lead the group")
     if request.leader_epoch != own_epoch:
         return Fenced(own_epoch, leader_address, f"the group is in epoch {own_epoch}, not {request.leader_epoch}")
     if request.end_offset < log.min_offset:
-        return TooOld(log.min_offset, log.epochs.epoch_at(log.min_offset - 1))
+        divergence = log.epochs.divergence(request.last_epoch, request.end_offset, log.end_offset)
+        return TooOld(log.min_offset, log.epochs.epoch_at(log.min_offset - 1), divergence)
     divergence = log.epochs.divergence(request.last_epoch, request.end_offset, log.end_offset)
     if divergence is not None:
         return Diverged(divergence)

@@ -190,7 +190,8 @@ class Quorum:
             case BeginEpoch() | EndEpoch() | Campaign():
                 if message.group == self._group:
                     self._announced(message, now_s, ready)
-                ready.reply = Noted(replica=self._id, epoch=self.epoch)
+                # Another group has epochs of its own.
+                ready.reply = Noted(replica=self._id, epoch=self.epoch if message.group == self._group else 0)
             case _:
                 assert_never(message)
         return ready
@@ -398,16 +399,17 @@ class Quorum:
             self.voted_for = request.candidate
             ready.vote = self._vote()
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
+        is_ours = request.group == self._group  # another group has epochs and leaders of its own
         ready.reply = VoteAnswer(
             voter=self._id,
             asked_epoch=request.epoch,
             pre=request.pre,
             granted=reason is None,
-            epoch=self.epoch,
+            epoch=self.epoch if is_ours else 0,
             incarnation=self._log.incarnation,
             log_may_be_incomplete=self._log.log_may_be_incomplete,
-            leader=self.leader,
-            leader_address=self.leader_address,
+            leader=self.leader if is_ours else None,
+            leader_address=self.leader_address if is_ours else None,
             reason=reason or "",
         )
 
@@ -584,6 +586,7 @@ class Quorum:
         """Ticks come each 50 ms: a process that had none for long was stopped, or its machine slept."""
         if now_s - self._ticked_s > self.times.recent / 3:
             self._awake_from_s = now_s
+            self._alone_from_s = now_s  # no one could answer meanwhile
         self._ticked_s = max(now_s, self._ticked_s)
 
     def _in_touch(self, now_s: float, within_s: float) -> int:

@@ -505,6 +505,7 @@ class FollowerService:
                 *(min_offset, broker.store.end_offset),
             )
             self._starting_over = True
+            pulls = await broker.threads.run(self._save_what_parts, header)
             await broker.threads.run(
                 broker.replica.start_over,
                 min_offset,
@@ -513,6 +514,21 @@ class FollowerService:
                 _members_in(header),
                 _policy_in(header),
             )
+        broker.metering.log_was_truncated(pulls)
+
+    def _save_what_parts(self, header: ReplicaPullResponseHeader) -> list[OutRow]:
+        """Keep aside what only this log has, of a leader of the past say, before it is emptied; return the pulls metered in it."""
+        broker = self._broker
+        store, epochs = broker.store, broker.replica.epochs
+        if header.parts_epoch is None or header.parts_end_offset is None:
+            return []
+        parts_at = epochs.truncation_offset(Divergence(header.parts_epoch, header.parts_end_offset), store.end_offset)
+        from_offset = max(parts_at, store.min_physical_offset)
+        if from_offset >= store.end_offset:
+            return []
+        name = broker.diverged.save(store, from_offset, epochs.epoch_at(from_offset), broker.clock.time_ms())
+        logger.warning("the leader never had what follows %d: kept in diverged/%s", from_offset, name)
+        return broker.metering.pulls_recorded_from(from_offset)
 
     def _check_epoch(self, header: ReplicaPullResponseHeader) -> None:
         replica = self._broker.replica

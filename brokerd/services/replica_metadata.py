@@ -63,9 +63,14 @@ class MetadataFollower:
         self._delays: DelayOffsetSerializeWrapper | None = None
         self._delays_end_offset: int | None = None
         self._answers_since_delays = 0
+        # Where the leader's log ended at this connection's first answer. A reset up to there may be newer than what consumers have
+        # committed here meanwhile, and is not known before the log is there.
+        self._hints_from: int | None = None
 
     def leader_is_at(self, version: str, end_offset: int) -> None:
         """A pull answer named the version of the leader's delay offsets, and the end of its log."""
+        if self._hints_from is None:
+            self._hints_from = end_offset
         if version != self._version:
             self._version = version
             self._changed.set()
@@ -91,7 +96,11 @@ class MetadataFollower:
                         self._delays, self._delays_end_offset = await self._delay_offsets(client), None
                         self._answers_since_delays = 0
                         fetch = False
-                    if offsets.has_hints:
+                    if (
+                        offsets.has_hints
+                        and self._hints_from is not None
+                        and self._store.end_offset >= self._hints_from
+                    ):
                         await self._send_hints(client)
                 except (RequestFailed, RemoteProtocolError) as error:
                     logger.warning("offsets of the master at %s: %s", address, error)
@@ -103,6 +112,7 @@ class MetadataFollower:
                         with trio.move_on_after(_LOOK_PERIOD_S):
                             await self._changed.wait()
         finally:
+            self._hints_from = None
             client.close()
 
     async def merge_offsets_from(self, address: str) -> None:
@@ -122,6 +132,8 @@ class MetadataFollower:
         offsets = self._consumer_offsets
         failure = None
         for topic, group, queue_id, offset in offsets.hints():
+            if not offsets.has_hint(topic, group, queue_id, offset):
+                continue  # a reset came meanwhile
             header = UpdateConsumerOffsetRequestHeader(
                 consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
             )

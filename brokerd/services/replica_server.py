@@ -247,6 +247,8 @@ class ReplicaServer:
                 epoch=replica.epoch,
                 min_offset=decision.min_offset,
                 diverged_epoch=decision.epoch,
+                parts_epoch=None if decision.divergence is None else decision.divergence.epoch,
+                parts_end_offset=None if decision.divergence is None else decision.divergence.end_offset,
                 # The records that say so may be among those that retention has deleted.
                 voters=";".join(map(str, members.voters)),
                 incarnations=_replicas_text(dict(members.incarnations)),

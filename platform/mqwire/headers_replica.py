@@ -45,6 +45,10 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     min_offset: Int64 = 0
     diverged_epoch: Int64 | None = None
     diverged_end_offset: Int64 | None = None
+    parts_epoch: Int64 | None = (
+        None  # with too_old, where the logs part: nowhere else is what the follower has from there on
+    )
+    parts_end_offset: Int64 | None = None
     leader_address: str | None = None
     in_sync: bool = False
     in_sync_for_millis: Int64 = (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from brokerd.config_file import UnreadableConfigFile
+from brokerd.metadata_record import MetadataRecord
 from mqwire.bodies import ConsumerOffsetSerializeWrapper, MessageQueue, ResetOffsetBody
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -294,3 +295,14 @@ def test_a_deleted_groups_offsets_are_forgotten_but_no_others(offsets_broker: Br
         offsets.commit("orders", group, 0, 1)
     offsets.remove_group("g")
     assert offsets.groups_of("orders") == ["g2", "gg"]
+
+
+@pytest.mark.parametrize(("resets", "is_kept"), [(0, True), (1, False)])
+def test_what_was_committed_at_a_follower_does_not_come_back_after_a_reset_that_its_next_base_has_counted(
+    offsets_broker: BrokerUnderTest, resets: int, is_kept: bool
+) -> None:
+    offsets = offsets_broker.broker.consumer_offsets
+    offsets.hint("orders", "g", 0, 9)
+    counts = {"orders@g": {0: resets}} if resets else {}
+    offsets.apply(MetadataRecord(parts=1, offsets={"orders@g": {0: 2}}, reset_counts=counts))
+    assert offsets.has_hint("orders", "g", 0, 9) is is_kept

@@ -86,6 +86,22 @@ def test_without_anyone_who_knows_better_it_is_waited_for_and_then_done_without(
     assert not group[1].replica.saved.log_may_be_incomplete
 
 
+@pytest.mark.parametrize(("asleep_s", "trusts"), [(0.0, True), (TIMES.doubt + LONG_S, False)])
+def test_the_time_of_a_suspension_is_none_in_which_others_could_have_known_better(
+    asleep_s: float, trusts: bool
+) -> None:
+    group = in_memory_group()
+    group[1].lose_power()
+    group[0].up = False
+    group[2].up = True
+    if not asleep_s:
+        campaign(group, TIMES.doubt + LONG_S)
+    for node in group.nodes.values():
+        node.now_s += asleep_s
+    group[1].tick()
+    assert group[1].replica.saved.log_may_be_incomplete is not trusts
+
+
 @pytest.mark.parametrize("cut", [(1,), (1, 2)])
 def test_of_five_those_that_were_not_cut_are_enough(cut: tuple[int, ...]) -> None:
     group = in_memory_group(5)

@@ -87,11 +87,27 @@ async def exchange(leader: BrokerUnderTest, follower: BrokerUnderTest, code: Res
         *(follower.store, offsets, follower.broker.schedule),
         lambda _address: cast("RemotingClient", BusyLeader(leader, code)),
     )
+    following.leader_is_at("1", leader.store.end_offset)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.run, "leader")
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     return following
+
+
+@pytest.mark.trio
+async def test_what_was_committed_at_a_follower_waits_for_the_log_in_which_a_reset_may_be(
+    make_broker: MakeBroker,
+) -> None:
+    leader, follower = pair(make_broker)
+    offsets = follower.broker.consumer_offsets
+    offsets.hint("orders", "g", 0, 5)
+    leader.store_message("orders")  # or the record of a reset
+    await exchange(leader, follower, ResponseCode.SUCCESS)
+    assert offsets.has_hints
+    replicate(leader, follower)
+    await exchange(leader, follower, ResponseCode.SUCCESS)
+    assert not offsets.has_hints
 
 
 @pytest.mark.trio

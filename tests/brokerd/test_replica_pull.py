@@ -64,10 +64,19 @@ def test_another_epoch_is_fenced(epoch: int) -> None:
     assert answer.epoch == 6
 
 
-def test_another_group_is_fenced_without_telling_its_leader() -> None:
+def test_another_group_is_told_neither_the_leader_nor_the_epoch() -> None:
+    """It would take the epoch for its own, and depose its leader."""
     answer = decide(replace(LEVEL, group="b"))
     assert isinstance(answer, Fenced)
-    assert answer.leader_address is None
+    assert (answer.leader_address, answer.epoch) == (None, 0)
+
+
+def test_a_leader_of_the_past_that_comes_after_the_retention_learns_where_the_logs_part() -> None:
+    epochs = EpochMap([(1, 100), (2, 300), (4, 5_000)])
+    log = LeaderLog(min_offset=4_000, end_offset=9_000, epochs=epochs)
+    request = replace(LEVEL, end_offset=350, last_epoch=3)
+    decision = decide_pull(request, group="a", own_epoch=6, is_leader=True, leader_address=None, log=log)
+    assert decision == TooOld(4_000, 2, Divergence(2, 5_000))
 
 
 def test_a_follower_answers_with_the_leader_that_it_knows() -> None:

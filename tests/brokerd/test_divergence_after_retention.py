@@ -1,0 +1,49 @@
+"""A leader of the past that comes back when retention has deleted what its log lacks: what only it had is kept aside."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import trio
+
+from brokerd.services.replica_follower import FollowerService
+from mqwire.headers_replica import ReplicaPullResponseHeader
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
+from tests.brokerd.replicated_broker import pair, replicate
+
+MIN_OFFSET = 1 << 20
+
+
+def start_over(follower: BrokerUnderTest, parts_at: int | None = None) -> None:
+    epoch = follower.broker.replica.epoch
+    header = ReplicaPullResponseHeader(
+        answer="too_old",
+        epoch=epoch,
+        min_offset=MIN_OFFSET,
+        diverged_epoch=epoch,
+        parts_epoch=None if parts_at is None else epoch,
+        parts_end_offset=parts_at,
+    )
+    trio.run(FollowerService(cast("Any", follower.broker))._start_over, header, [])
+    assert follower.store.min_physical_offset == MIN_OFFSET
+
+
+def test_what_only_it_had_is_kept_aside(make_broker: MakeBroker) -> None:
+    leader, follower = pair(make_broker, mappedFileSizeCommitLog="65536")
+    leader.create_topic("orders")
+    replicate(leader, follower)
+    parts_at = follower.store.end_offset
+    leader.store_message("orders", b"acknowledged by it alone")
+    replicate(leader, follower)
+    end_offset = follower.store.end_offset
+    start_over(follower, parts_at)
+    (kept,) = follower.broker.diverged.files()
+    assert (kept.begin_offset, kept.end_offset) == (parts_at, end_offset)
+
+
+def test_a_follower_that_was_merely_away_for_long_keeps_nothing(make_broker: MakeBroker) -> None:
+    leader, follower = pair(make_broker, mappedFileSizeCommitLog="65536")
+    leader.create_topic("orders")
+    replicate(leader, follower)
+    start_over(follower)
+    assert follower.broker.diverged.files() == []

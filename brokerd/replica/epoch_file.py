@@ -65,6 +65,7 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     incarnations: tuple[SavedIncarnations, ...] = ()
     # Of a group whose mode was changed while it ran: comes before the configuration.
     policy: Policy | None = None
+    policy_until: int = 0  # where its record ends; 0 is not known
 
     @property
     def member_history(self) -> list[tuple[int, Members]]:

@@ -107,7 +107,8 @@ class ModeChange:
         """After a start: what the log holds beyond what is known to be confirmed, and what was confirmed and not adopted yet.
 
         A leader waits with a change into DLedger for a majority that would elect: stopped meanwhile, it must not forget it. Where
-        the log lacks the record of the policy in force, by damage or retention, nothing is known to follow that.
+        the log lacks the record of the policy in force by damage, nothing is known to follow that; where retention has deleted it,
+        all that is left follows it.
         """
         every = [_pending(*found) for found in pending_modes(self._store)]
         in_force = self._replica.saved.policy
@@ -120,6 +121,8 @@ class ModeChange:
                 adopted = 0
             elif in_force in confirmed:
                 adopted -= confirmed[::-1].index(in_force)
+            elif 0 < self._replica.saved.policy_until <= self._store.min_physical_offset:
+                adopted = 0
         self._pending = every[adopted:]
 
     def received(self, data: bytes) -> None:

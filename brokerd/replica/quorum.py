@@ -586,7 +586,9 @@ class Quorum:
         """Ticks come each 50 ms: a process that had none for long was stopped, or its machine slept."""
         if now_s - self._ticked_s > self.times.recent / 3:
             self._awake_from_s = now_s
-            self._alone_from_s = min(now_s, self._alone_from_s + now_s - self._ticked_s)  # no one could answer meanwhile
+            self._alone_from_s = min(
+                now_s, self._alone_from_s + now_s - self._ticked_s
+            )  # no one could answer meanwhile
         self._ticked_s = max(now_s, self._ticked_s)
 
     def _in_touch(self, now_s: float, within_s: float) -> int:

@@ -497,6 +497,7 @@ class Replica:
         leader_id = settings.replica_id if led else self._id_at(self.leader_address)
         self._save(
             policy=change.policy,
+            policy_until=change.end_offset or self._state.policy_until,
             role=Role.LEADER if led and not elected else Role.FOLLOWER,
             leader_address=None if led else self.leader_address,
             # This epoch has its leader. A replica that does not know which one votes for no one in it.
@@ -770,7 +771,7 @@ class Replica:
             self._members = MemberHistory(self._settings.members, [(max(0, min_offset - 1), members)])
         self.modes.truncate(0)
         if policy is not None:
-            self._save(policy=policy)
+            self._save(policy=policy, policy_until=min_offset)  # or in front of that
             self.modes.learn(policy)
         self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
         self._save(led_epoch=0)

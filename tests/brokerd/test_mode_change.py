@@ -702,3 +702,34 @@ def test_a_mode_that_no_group_has_is_refused_by_its_name(broker: BrokerUnderTest
         ResponseCode.INVALID_PARAMETER,
         "'raft' is no mode: name one of single, async, sync, dledger",
     )
+
+
+@pytest.mark.parametrize("retention", [False, True])
+def test_a_leader_that_is_stopped_before_it_elects_remembers_the_change_though_retention_took_the_one_before(
+    retention: bool,
+) -> None:
+    group = electing()
+    leader = group[0]
+    change(leader, Policy(mode=Mode.SYNC, in_sync_replicas=2))
+    settle(group)
+    if retention:
+        while leader.store.end_offset < 2 * FILE_BYTES:
+            leader.append(b"." * 400)
+        leader.flush()
+        settle(group)
+        settle(group)
+        leader.store.flush_consume_queues()
+        leader.disk.used_ratio = 0.8
+        leader.replica.remember_epochs()
+        leader.store.confirm_offset = None
+        leader.store.delete_expired(leader.clock.time_ms + 240 * 3_600_000)
+        assert leader.store.min_physical_offset > 0
+    change(leader, ELECTING)
+    for _ in range(3):
+        group.level()
+    leader.replica.remember_confirm_offset()
+    for number in (1, 2):
+        group[number].replica.modes.adopt(group[number].now_s)
+    leader.restart()
+    assert leader.replica.modes.pending is not None
+    assert leader.replica.modes.pending.policy == ELECTING

@@ -117,7 +117,7 @@ class NotLeadingError(RequestFailed):
 
 
 class _Cut(NamedTuple):
-    """Where a log is to be truncated, and what was metered in records from there on."""
+    """From where on a log's records are to go, and what was metered in them."""
 
     from_offset: int
     pulls: list[OutRow]
@@ -409,7 +409,7 @@ class FollowerService:
             now = (store.wants_reopening, store.min_physical_offset, store.end_offset)
             if is_done or (not store.wants_reopening and now != before):
                 broker.log_was_truncated()
-                if self._cut is not None and store.end_offset <= self._cut.from_offset:
+                if self._cut is not None and not store.min_physical_offset <= self._cut.from_offset < store.end_offset:
                     broker.metering.log_was_truncated(self._cut.pulls)
             if not store.wants_reopening:  # else how much was truncated is known once it is open
                 self._cut = None
@@ -505,7 +505,7 @@ class FollowerService:
                 *(min_offset, broker.store.end_offset),
             )
             self._starting_over = True
-            pulls = await broker.threads.run(self._save_what_parts, header)
+            self._cut = await broker.threads.run(self._save_what_parts, header)
             await broker.threads.run(
                 broker.replica.start_over,
                 min_offset,
@@ -514,21 +514,20 @@ class FollowerService:
                 _members_in(header),
                 _policy_in(header),
             )
-        broker.metering.log_was_truncated(pulls)
 
-    def _save_what_parts(self, header: ReplicaPullResponseHeader) -> list[OutRow]:
-        """Keep aside what only this log has, of a leader of the past say, before it is emptied; return the pulls metered in it."""
+    def _save_what_parts(self, header: ReplicaPullResponseHeader) -> _Cut | None:
+        """Keep aside what only this log has, of a leader of the past say, before it is emptied; return where that begins."""
         broker = self._broker
         store, epochs = broker.store, broker.replica.epochs
         if header.parts_epoch is None or header.parts_end_offset is None:
-            return []
+            return None
         parts_at = epochs.truncation_offset(Divergence(header.parts_epoch, header.parts_end_offset), store.end_offset)
         from_offset = max(parts_at, store.min_physical_offset)
         if from_offset >= store.end_offset:
-            return []
+            return None
         name = broker.diverged.save(store, from_offset, epochs.epoch_at(from_offset), broker.clock.time_ms())
         logger.warning("the leader never had what follows %d: kept in diverged/%s", from_offset, name)
-        return broker.metering.pulls_recorded_from(from_offset)
+        return _Cut(from_offset, broker.metering.pulls_recorded_from(from_offset))
 
     def _check_epoch(self, header: ReplicaPullResponseHeader) -> None:
         replica = self._broker.replica

@@ -82,7 +82,7 @@ def test_resuming_goes_on_to_its_progress(world: World) -> None:
 
 
 def test_a_resume_that_failed_is_offered_again_after_another_operation(world: World) -> None:
-    """A recovery of a group that kept the cluster from resuming: the failed resume can't be retried after it."""
+    """A recovery of a group that kept the cluster from resuming comes in between, say."""
     stopped(world, ClusterState.RESUMING, error={"cause": "No leader.", "hint": "", "step": "verify"})
     client = world.client(world.alice)
     page = client.get(world.cluster_path("")).content.decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -113,10 +113,14 @@ NOT_YIELDING = {
 
 @pytest.mark.parametrize("kind", sorted(_YIELDING))
 def test_of_every_step_it_is_said_whether_a_promotion_may_end_it(kind: str) -> None:
-    steps = {definition.name for definition in WORKFLOWS[kind]}
-    excused = {step for excused_kind, step in NOT_YIELDING if excused_kind == kind}
-    assert set(_YIELDING[kind]) | excused == steps, "name each in _YIELDING, or here with a reason"
-    assert set(_YIELDING[kind]) & excused == set()
+    each_is_named(kind, _YIELDING[kind], NOT_YIELDING)
+
+
+def each_is_named(kind: str, yielding: Collection[str], excused: Mapping[tuple[OperationType, str], str]) -> None:
+    steps = {definition.name for definition in WORKFLOWS[OperationType(kind)]}
+    reasoned = {step for excused_kind, step in excused if excused_kind == kind}
+    assert set(yielding) | reasoned == steps, "name each among those that yield, or here with a reason"
+    assert set(yielding) & reasoned == set()
 
 
 _CHANGES_VOTES = (
@@ -149,12 +153,7 @@ NOT_YIELDING_TO_RECOVERY = {
 
 @pytest.mark.parametrize("kind", sorted(_YIELDING_TO_RECOVERY))
 def test_of_every_step_it_is_said_whether_a_recovery_may_end_it(kind: str) -> None:
-    steps = {definition.name for definition in WORKFLOWS[kind]}
-    excused = {step for excused_kind, step in NOT_YIELDING_TO_RECOVERY if excused_kind == kind}
-    assert set(_YIELDING_TO_RECOVERY[kind]) | excused == steps, (
-        "name each in _YIELDING_TO_RECOVERY, or here with a reason"
-    )
-    assert set(_YIELDING_TO_RECOVERY[kind]) & excused == set()
+    each_is_named(kind, _YIELDING_TO_RECOVERY[kind], NOT_YIELDING_TO_RECOVERY)
 
 
 def test_a_step_that_does_not_yield_to_a_recovery_holds_it_for_two_minutes_at_most() -> None:

@@ -3,7 +3,7 @@
 Of a tenant so many operations go on at once as its limit `operations_at_once` says; the others wait in their order, with
 `Operation.waits`, and send nothing to the workers. Of those that go on, one step is worked on at a time. So each round of the
 queue has a few steps of any tenant, and no tenant has all workers. Changes of who leads never wait in the first way, and in
-the second only behind the tenant's own: a group may be without a master meanwhile. Suspensions and resumes do not wait in the
+the second only for the tenant's own: a group may be without a master meanwhile. Suspensions and resumes do not wait in the
 first way either, of which a cluster has one at a time, and a tenant few clusters.
 """
 

@@ -35,7 +35,7 @@ _STOP_AND_REMOVE = ("close_metering", *_REMOVE)
 
 # A cluster in one of these has data, or may have.
 _HAS_RUN = (ClusterState.RUNNING, ClusterState.SUSPENDING, ClusterState.SUSPENDED, ClusterState.RESUMING)
-# RESUMING: a resume that failed is no longer retried once a group was recovered.
+# RESUMING: of a resume that failed; it can be retried, too, unless something else was done to the cluster since.
 _RESUMABLE = (ClusterState.SUSPENDED, ClusterState.SUSPENDING, ClusterState.RESUMING)
 _DELETABLE = (*_HAS_RUN, ClusterState.REQUESTED, ClusterState.FAILED)
 _CLEANUP = SystemActor("end of the undo window")

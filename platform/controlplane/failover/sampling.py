@@ -29,7 +29,7 @@ from controlplane.failover.selectors import group_view, replica_view
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import DriverError
-from controlplane.provisioning.processes import broker_noun, cluster_replicas, replica_process_name
+from controlplane.provisioning.processes import broker_noun, placed_replicas, replica_process_name
 from mqwire.bodies import ReplicaStatus
 
 _log = get_logger("controlplane.failover")
@@ -40,7 +40,7 @@ _SILENT_S = 0.3
 
 def cluster_sample(cluster: Cluster, driver: Driver, *, hurried: bool = False) -> list[GroupView]:
     """Write one sample of every replica and who leads; return the groups as they are then, by name. `hurried`: for a promotion."""
-    replicas = [replica for replica in cluster_replicas(cluster) if replica.port is not None]
+    replicas = placed_replicas(cluster)
     asked_at = timezone.now()
     answers = replica_remoting.replica_statuses(
         cluster, [replica.address for replica in replicas], timeouts_s=hurried_timeouts_s(replicas) if hurried else {}

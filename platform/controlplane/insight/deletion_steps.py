@@ -21,7 +21,7 @@ from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunStat
 from controlplane.insight.progress import cluster_agreed_by_system, cluster_sealed, progress_get
 from controlplane.insight.services import DELETION, job_run_queue
 from controlplane.provisioning.errors import StepNotReady
-from controlplane.provisioning.processes import cluster_replicas
+from controlplane.provisioning.processes import placed_replicas
 from controlplane.provisioning.steps import Step, StepContext
 
 _LOOK_AGAIN_S = 5.0
@@ -48,7 +48,7 @@ def close_metering(context: StepContext) -> None:
     if _is_agreed(context):
         cluster_sealed(cluster, progress_get(cluster).agreed_until or context.now)
         return
-    replicas = [replica for replica in cluster_replicas(cluster) if replica.port is not None]
+    replicas = placed_replicas(cluster)
     statuses = replica_statuses(cluster, [replica.address for replica in replicas])
     leading = {replica.group_id: replica for replica in replicas if _leads(statuses[replica.address].status)}
     unread: dict[str, str] = {}

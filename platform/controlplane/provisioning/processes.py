@@ -84,6 +84,12 @@ def cluster_replicas(cluster: Cluster) -> list[Replica]:
     )
 
 
+def placed_replicas(cluster: Cluster, group_name: str | None = None) -> list[Replica]:
+    """Return the replicas that have a port, of one group or of all. Others have never run: their start waits, or has failed."""
+    replicas = [replica for replica in cluster_replicas(cluster) if replica.port is not None]
+    return [replica for replica in replicas if group_name in (None, replica.group.name)]
+
+
 def cluster_process_names(cluster: Cluster) -> list[str]:
     """Return the names of all the cluster's processes, in the order in which they are to be stopped: brokers first."""
     return [

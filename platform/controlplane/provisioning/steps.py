@@ -55,6 +55,7 @@ from controlplane.provisioning.processes import (
     founding_peers,
     name_server_daemons,
     name_server_process_name,
+    placed_replicas,
     replica_daemons,
     replica_process_name,
 )
@@ -428,10 +429,8 @@ def _wait_until_leader_is_known(cluster: Cluster, group: str, address: str) -> N
 
 
 def _replicas_to_run(cluster: Cluster) -> list[Replica]:
-    """Those that have a port, but for those that an operator gave up."""
     given_up = replicas_given_up(cluster)
-    placed = [replica for replica in cluster_replicas(cluster) if replica.port is not None]
-    return [replica for replica in placed if replica.pk not in given_up]
+    return [replica for replica in placed_replicas(cluster) if replica.pk not in given_up]
 
 
 def _brokers_to_run(context: StepContext) -> list[Daemon]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.replica_remoting import daemon_versions
 from controlplane.common.sentences import say
-from controlplane.provisioning.processes import cluster_name_servers, cluster_replicas
+from controlplane.provisioning.processes import cluster_name_servers, placed_replicas
 from mqwire.version import program_version
 
 _PROGRAMS = {"name_server": "namesrvd", "broker": "brokerd"}
@@ -36,7 +36,7 @@ def versions_reported(cluster: Cluster) -> dict[str, str | None]:
     """Ask each daemon of the cluster, by its address; takes 1.5 s at most."""
     return daemon_versions(
         cluster,
-        [replica.address for replica in cluster_replicas(cluster) if replica.port is not None],
+        [replica.address for replica in placed_replicas(cluster)],
         [server.address for server in cluster_name_servers(cluster) if server.port is not None],
     )
 
@@ -51,8 +51,7 @@ def cluster_versions(cluster: Cluster) -> list[DaemonVersion]:
     ]
     brokers = [
         (f"{replica.group.name} #{replica.broker_id}", "broker", replica.address)
-        for replica in cluster_replicas(cluster)
-        if replica.port is not None
+        for replica in placed_replicas(cluster)
     ]
     installed = {kind: installed_version(kind) for kind in _PROGRAMS}
     return [

@@ -36,7 +36,7 @@ from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import group_sample
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from controlplane.provisioning.processes import cluster_replicas, replica_process_name
+from controlplane.provisioning.processes import placed_replicas, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from highwater import MessageQueue
 from mqwire.names import RMQ_SYS_PROBE
@@ -326,8 +326,7 @@ def _view(context: StepContext, drill: Drill) -> GroupView:
 
 
 def _replicas(context: StepContext, drill: Drill) -> list[Replica]:
-    rows = cluster_replicas(context.cluster)
-    return [row for row in rows if row.group.name == drill.group_name and row.port is not None]
+    return placed_replicas(context.cluster, drill.group_name)
 
 
 STEPS: dict[str, Step] = {

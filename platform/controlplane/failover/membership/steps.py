@@ -28,7 +28,7 @@ from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.words import replica_names
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from controlplane.provisioning.processes import cluster_replicas, replica_daemons
+from controlplane.provisioning.processes import cluster_replicas, placed_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
 from highwater.errors import HighwaterError, NoRouteError
 from highwater.promotion import Ballot, Recovery, Standing, ballot_above, judge_recovery
@@ -386,11 +386,7 @@ def _group(context: StepContext) -> str:
 
 
 def _replicas(context: StepContext) -> list[Replica]:
-    return [
-        replica
-        for replica in cluster_replicas(context.cluster)
-        if replica.group.name == _group(context) and replica.port is not None
-    ]
+    return placed_replicas(context.cluster, _group(context))
 
 
 def _ids(context: StepContext, which: str) -> list[int]:

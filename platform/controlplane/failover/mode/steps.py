@@ -22,7 +22,7 @@ from controlplane.failover.orders import carried_out
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.ports import leader_ports
-from controlplane.provisioning.processes import cluster_replicas, replica_daemons
+from controlplane.provisioning.processes import cluster_replicas, placed_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
 from highwater import Admin
 from highwater.errors import BrokerError
@@ -203,7 +203,7 @@ def _stations(context: StepContext) -> list[tuple[Mode, tuple[Mode, ...]]]:
 
 def _answers(context: StepContext) -> dict[str, dict[int, ReplicaStatus | None]]:
     """What every replica reports, by group: None where it does not answer."""
-    replicas = [replica for replica in cluster_replicas(context.cluster) if replica.port is not None]
+    replicas = placed_replicas(context.cluster)
     answers = replica_remoting.replica_statuses(context.cluster, [replica.address for replica in replicas])
     groups: dict[str, dict[int, ReplicaStatus | None]] = {replica.group.name: {} for replica in replicas}
     for replica in replicas:

@@ -40,7 +40,7 @@ from controlplane.failover.words import listed
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses
-from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
+from controlplane.provisioning.processes import placed_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
 from highwater.promotion import Ballot
@@ -196,7 +196,7 @@ def failover_rejoin(context: StepContext) -> None:
     """
     failover = present_failover(context)
     cluster = context.cluster
-    members = _placed(cluster, failover.group_name)
+    members = placed_replicas(cluster, failover.group_name)
     old = next((replica for replica in members if replica.broker_id == failover.old_master_id), None)
     for replica in members:
         if replica.broker_id != failover.candidate_id and (
@@ -242,14 +242,8 @@ def group_now(context: StepContext) -> GroupView:
     return view.placed()
 
 
-def _placed(cluster: Cluster, group_name: str) -> list[Replica]:
-    """The group's replicas that have a port: others have never run, for what was to start them waits, or has failed."""
-    replicas = [replica for replica in cluster_replicas(cluster) if replica.group.name == group_name]
-    return [replica for replica in replicas if replica.port is not None]
-
-
 def _addresses(cluster: Cluster, group_name: str) -> dict[int, str]:
-    return {replica.broker_id: replica.address for replica in _placed(cluster, group_name)}
+    return {replica.broker_id: replica.address for replica in placed_replicas(cluster, group_name)}
 
 
 def _save(failover: Failover, **values: object) -> None:
@@ -406,7 +400,7 @@ class _Execution:
 
     def _fence(self, replica_ids: Sequence[int], epoch: int) -> order.FenceAnswers:
         addresses = {one: self._addresses[one] for one in replica_ids if one in self._addresses}
-        timeouts_s = hurried_timeouts_s(_placed(self._context.cluster, self._failover.group_name))
+        timeouts_s = hurried_timeouts_s(placed_replicas(self._context.cluster, self._failover.group_name))
         asked_at_s = time.time()
         answers = replica_remoting.replica_fences(
             self._context.cluster,
@@ -418,7 +412,7 @@ class _Execution:
         return order.FenceAnswers(asked_at_s, {one: answers[address] for one, address in addresses.items()})
 
     def _let_go(self) -> None:
-        for replica in _placed(self._context.cluster, self._failover.group_name):
+        for replica in placed_replicas(self._context.cluster, self._failover.group_name):
             if replica.fenced:
                 _start_again(self._context, replica)
 

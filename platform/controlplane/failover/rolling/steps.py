@@ -55,6 +55,7 @@ from controlplane.provisioning.processes import (
     cluster_name_servers,
     cluster_replicas,
     name_server_daemons,
+    placed_replicas,
     replica_daemons,
 )
 from controlplane.provisioning.steps import Step, StepContext, daemons_await
@@ -390,7 +391,7 @@ def _fresh(context: StepContext, entry: Entry) -> Entry:
 def _unregistered(context: StepContext) -> str | None:
     """Return which name server does not know every broker; None when all do."""
     cluster = context.cluster
-    wanted = {replica.address for replica in cluster_replicas(cluster) if replica.port is not None}
+    wanted = {replica.address for replica in placed_replicas(cluster)}
     for answer in probe.registrations(
         cluster.name_server_addresses,
         control_credentials(cluster),

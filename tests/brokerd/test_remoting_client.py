@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from brokerd.services.remoting_client import RemotingClient
+from brokerd.services.remoting_client import RemotingClient, RequestFailed
 from mqwire.command import RemotingCommand
 
 
@@ -27,18 +27,29 @@ class Answering:
         pass
 
 
-@pytest.mark.trio
-@pytest.mark.parametrize("mebibytes", [1, 20])
-async def test_a_record_comes_whole_however_long_the_leader_takes_messages(mebibytes: int) -> None:
+async def _answered(body: bytes, *, takes_records: bool) -> bytes:
+    """The body that a client makes of an answer with this one."""
     request = RemotingCommand.request(20_000)
-    body = b"x" * (mebibytes * 2**20)
     answer = request.reply(body=body).encode()
 
     async def connect(host: str, port: int) -> Any:
         return Answering(answer)
 
     client = RemotingClient(
-        "10.0.0.1:10911", sign=lambda command: None, connect=cast("Any", connect), takes_records=True
+        "10.0.0.1:10911", sign=lambda command: None, connect=cast("Any", connect), takes_records=takes_records
     )
     reply = await client.request(request, timeout_s=30)
-    assert bytes(reply.body) == body
+    return bytes(reply.body)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("mebibytes", [1, 20])
+async def test_a_record_comes_whole_however_long_the_leader_takes_messages(mebibytes: int) -> None:
+    body = b"x" * (mebibytes * 2**20)
+    assert await _answered(body, takes_records=True) == body
+
+
+@pytest.mark.trio
+async def test_an_answer_of_20_mebibytes_is_refused_where_no_records_are_asked_for() -> None:
+    with pytest.raises(RequestFailed, match="frame"):
+        await _answered(b"x" * (20 * 2**20), takes_records=False)

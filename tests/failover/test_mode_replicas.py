@@ -11,11 +11,13 @@ import pytest
 from django.conf import settings
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
+from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.stuck_operations import operation_fail
 from controlplane.provisioning.models import PortLease
 from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import Json, World
+from tests.controlplane.world import SYSTEM, Json, World
 from tests.failover.electing import run_all, run_step
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_modes import ScriptedModes
@@ -208,6 +210,26 @@ def test_a_replica_leaves_when_those_that_stay_hold_what_it_held(
     assert ids(trio) == [0, 1, 2]
     trio.group[1].end_offset += 900
     trio.group[0].end_offset += 500  # what came since is not waited for: it is acknowledged without the one that leaves
+    assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert ids(trio) == [0, 1]
+
+
+def test_after_a_retry_those_that_stay_hold_what_was_taken_since_the_first_try(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
+) -> None:
+    """In between the one that leaves was started again, and followed: what it took may be on the leader and on it alone."""
+    operation = begin(api, world, TRIO, "async", replicas=2)
+    trio.group[1].end_offset -= 900
+    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    operation_fail(actor=SYSTEM, operation=operation, reason="it takes too long")
+    trio.group[1].end_offset += 900
+    trio.group[0].end_offset += 500
+    trio.group[2].end_offset += 500
+    operation.refresh_from_db()
+    operation_retry(actor=SYSTEM, operation=operation)
+    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    assert ids(trio) == [0, 1, 2]
+    trio.group[1].end_offset += 500
     assert run_all(operation, driver).state == OperationState.COMPLETED
     assert ids(trio) == [0, 1]
 

@@ -41,8 +41,11 @@ def removing_settled(context: StepContext, leaders: Mapping[str, int]) -> dict[s
 
 
 def removal_end_noted(context: StepContext, group: str, replica_id: int, end_offset: int) -> int:
-    """Return where the leader's log ended when the replica that leaves was first seen stopped; written down the first time."""
-    key = f"{group}/{replica_id}"
+    """Return where the leader's log ended when the replica that leaves was first seen stopped; written down the first time.
+
+    By each try of the operation: after one that failed the replica is started again, and followers acknowledge what they take.
+    """
+    key = f"{group}/{replica_id}/{context.started_at.isoformat()}"
     with transaction.atomic():
         operation = Operation.objects.select_for_update().get(pk=context.operation.pk)
         ends: dict[str, int] = operation.metadata.get("removal_ends", {})

@@ -333,6 +333,16 @@ def test_a_replica_that_was_given_up_can_be_replaced_where_the_recovery_can_not_
     assert (group.voters, ids(cluster)) == ([1, 3, 4], [1, 3, 4])
 
 
+def test_replicas_that_were_given_up_are_no_part_of_a_growth(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    """With their old disks they are a majority of the voters that they know."""
+    chosen_one_leads(cluster, group, driver)
+    for count in (3, 5):
+        with pytest.raises(NotPossible, match="gave up replicas 0 and 2 for good"):
+            begin(cluster, driver, Resize(count))
+
+
 def test_the_lost_are_started_again_where_no_one_was_asked_to_lead(
     cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
 ) -> None:

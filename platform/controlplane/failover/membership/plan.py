@@ -250,9 +250,17 @@ def plan_recover(view: GroupView, replica_id: int, now: datetime) -> QuorumPlan:
 
 
 def plan_resize(
-    view: GroupView, replicas: int, next_id: int, now: datetime, remove: Sequence[int] | None = None
+    view: GroupView,
+    replicas: int,
+    next_id: int,
+    now: datetime,
+    remove: Sequence[int] | None = None,
+    *,
+    given_up: Collection[int] = (),
 ) -> QuorumPlan:
-    """Grow to, or shrink to, so many replicas. Without `remove` those go that would be missed least."""
+    """Grow to, or shrink to, so many replicas. Without `remove` those go that would be missed least. Replicas that an operator has
+    `given_up` are no part of a growth.
+    """
     present = len(view.replicas)
     if replicas not in VOTERS:
         kind = ChangeKind.GROW if replicas > present else ChangeKind.SHRINK
@@ -267,7 +275,16 @@ def plan_resize(
     if replicas == present and not waiting:
         words = say("%(group)s already has %(present)s replicas.", group=view.name, present=present)
         return QuorumPlan(group=view.name, kind=ChangeKind.GROW, looked_at=now, problems=(words,))
-    return _plan_grow(view, [*sorted(waiting), *range(next_id, next_id + replicas - present)], now)
+    adding = [*sorted(waiting), *range(next_id, next_id + replicas - present)]
+    plan = _plan_grow(view, adding, now)
+    if lost := sorted(waiting.intersection(given_up)):
+        words = say(
+            "An operator gave up %(names)s for good, and with its old disk such a replica could lead a group of its own. Retry"
+            " that recovery, or replace each one.",
+            names=replica_names(lost),
+        )
+        plan = replace(plan, problems=(words,), steps=())
+    return plan
 
 
 def successor(view: GroupView, electorate: Electorate, leaving: Sequence[int]) -> int | None:

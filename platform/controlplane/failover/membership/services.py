@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.actors import Actor, actor_label
+from controlplane.clusters.given_up import replicas_given_up
 from controlplane.clusters.limits import limits_check
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationType, Replica
 from controlplane.clusters.operations import operation_interrupt_for_recovery, operation_start
@@ -183,7 +184,9 @@ def _plan(view: GroupView, group: BrokerGroup, change: QuorumChange) -> QuorumPl
         case Recover(replica_id):
             return plan_recover(view, replica_id, now)
         case Resize(replicas, remove):
-            return plan_resize(view, replicas, next_id, now, remove)
+            lost = Replica.objects.filter(group=group, pk__in=replicas_given_up(group.cluster))
+            given_up = set(lost.values_list("broker_id", flat=True))
+            return plan_resize(view, replicas, next_id, now, remove, given_up=given_up)
 
 
 def _transfer_row(actor: Actor, cluster: Cluster, plan: QuorumPlan, target: int, operation: Operation) -> None:

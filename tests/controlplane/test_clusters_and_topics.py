@@ -22,6 +22,7 @@ from controlplane.clusters.credential_services import (
     credential_reveal,
 )
 from controlplane.clusters.models import (
+    BrokerGroup,
     Cluster,
     ClusterState,
     Credential,
@@ -52,6 +53,8 @@ from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.names import topic_name_check
 from controlplane.topics.selectors import LiveState, topics_live
 from controlplane.topics.services import TopicOptions, topic_create, topic_delete, topic_update
+from highwater import ClusterInfo
+from tests.controlplane.brokers_twin import BrokersTwin, brokers_that_answer
 from tests.controlplane.world import Json, World, make_cluster
 
 NOW = datetime(2026, 11, 21, 3, 31, 7, tzinfo=UTC)
@@ -216,6 +219,27 @@ def test_a_topic_whose_deletion_went_unanswered_can_be_deleted_again(world: Worl
         with pytest.raises(BrokerUnreachable):
             topic_delete(actor=world.alice, topic=topic)
     assert Topic.objects.get().state == TopicState.FAILED
+
+
+def test_a_topic_is_not_said_to_be_deleted_while_a_group_that_has_it_has_no_master(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the row gone no one could ask again, and the group would bring the topic back with its messages."""
+    group = BrokerGroup.objects.create(cluster=world.cluster, name="broker-b")
+    replica = Replica.objects.create(group=group, host="127.0.0.1", port=29_990)
+    topic = Topic.objects.create(cluster=world.cluster, name="invoices", state=TopicState.ACTIVE)
+    deleted: list[str] = []
+    monkeypatch.setattr(BrokersTwin, "delete_topic", lambda self, name, *, cluster: deleted.append(name))
+    with brokers_that_answer():
+        present = BrokersTwin().cluster_info
+        others = ClusterInfo({"broker-a": present().broker_addr_table["broker-a"]}, {})
+        monkeypatch.setattr(BrokersTwin, "cluster_info", lambda self: others)
+        with pytest.raises(Conflict, match="broker-b has no master"):
+            topic_delete(actor=world.alice, topic=topic)
+        assert (deleted, Topic.objects.get().state) == (["invoices"], TopicState.FAILED)
+        Replica.objects.filter(pk=replica.pk).update(port=None)  # it has never run
+        topic_delete(actor=world.alice, topic=topic)
+    assert not Topic.objects.exists()
 
 
 def test_offsets_that_are_not_known_are_null_and_never_zero(world: World, api: Callable[..., Json]) -> None:

@@ -172,8 +172,8 @@ def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
 
 
 def topic_delete(*, actor: Actor, topic: Topic) -> None:
-    """Delete the topic from every broker and name server, then its row. Raises as `topic_create`; asking again is
-    safe.
+    """Delete the topic from every broker and name server, then its row. Raises as `topic_create`, and Conflict while a group
+    that may have it has no master: it would bring the topic back, which no one could delete then. Asking again is safe.
     """
     actor_require(actor, "topic.delete", topic.cluster.tenant)
     factor_require(actor, "topic.delete", topic.cluster.tenant)
@@ -182,7 +182,16 @@ def topic_delete(*, actor: Actor, topic: Topic) -> None:
         _settle(topic, TopicState.DELETING, deleting=True)
         _record(actor, "topic.delete", topic)
     with _failure_kept(topic, deleting=True), cluster_admin(topic.cluster) as admin:
+        brokers = admin.cluster_info().broker_addr_table
+        has_run = topic.cluster.broker_groups.filter(replicas__port__isnull=False)
+        groups = sorted(set(has_run.values_list("name", flat=True)))
+        without_master = [group for group in groups if group not in brokers or 0 not in brokers[group].broker_addrs]
         admin.delete_topic(topic.name, cluster=topic.cluster.slug)
+        if without_master:
+            raise _without_master(
+                without_master,
+                say("The other groups have deleted it. Promote a replica, or wait for the master, and ask again."),
+            )
     Topic.objects.filter(pk=topic.pk).delete()
 
 
@@ -240,11 +249,15 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
             attributes = {} if present is None else present.attributes
             _create_in_group(admin, topic, address, _Share(read[position], write[position], kept, attributes))
     if without_master:
-        raise Conflict(
-            say("The broker group %(names)s has no master at the moment.", names=", ".join(without_master)),
-            code="group_without_master",
-            hint=say("The other groups have the topic. Promote a replica, or wait for the master, and ask again."),
+        raise _without_master(
+            without_master,
+            say("The other groups have the topic. Promote a replica, or wait for the master, and ask again."),
         )
+
+
+def _without_master(groups: list[str], hint: str) -> Conflict:
+    words = say("The broker group %(names)s has no master at the moment.", names=", ".join(groups))
+    return Conflict(words, code="group_without_master", hint=hint)
 
 
 def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:

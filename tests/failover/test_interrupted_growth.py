@@ -24,7 +24,8 @@ from controlplane.common.errors import Conflict, InvalidInput
 from controlplane.failover.models import FailoverKind, ReplicaSample
 from controlplane.failover.promotion.services import automatic_failover
 from controlplane.failover.sampling import cluster_sample
-from controlplane.provisioning.processes import replica_daemons
+from controlplane.provisioning.drivers.base import ProcessState
+from controlplane.provisioning.processes import cluster_replicas, replica_daemons, replica_process_name
 from controlplane.provisioning.runner import operation_step_run
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, World, make_operation
@@ -186,6 +187,25 @@ def test_a_cluster_whose_growth_never_got_ports_is_resumed_without_what_it_would
     assert all(
         "totalReplicas=2\n" in daemon.process.configuration for daemon in daemons
     )  # a third one is never heard of
+
+
+@pytest.mark.parametrize("by", ["replica", "group"])
+def test_a_growth_starts_what_is_new_and_leaves_brokers_that_run_alone(
+    world: World, driver: DriverTwin, by: str
+) -> None:
+    """What a newer platform would have them run with is a rolling restart's: here all of a group would be away at once."""
+    cluster = make_replicated(world.acme, "pair", "sync")
+    all_running(cluster, driver)
+    growth = cluster_grow(actor=SYSTEM, cluster=cluster, by=by)
+    for name in ("allocate_ports", "render_configuration"):
+        operation_step_run(growth.steps.get(name=name).pk, driver)
+    down = replica_process_name(cluster, cluster_replicas(cluster)[1])
+    driver.states[down] = ProcessState.STOPPED
+    driver.calls.clear()
+    operation_step_run(growth.steps.get(name="start_brokers").pk, driver)
+    new = ["broker-a-2"] if by == "replica" else ["broker-b-0", "broker-b-1"]
+    started = [call.split("-", 2)[2] for call in driver.calls if call.startswith("start ")]
+    assert started == ["broker-a-1", *new]
 
 
 def test_a_cluster_of_one_broker_is_shown_how_it_gets_more(world: World) -> None:

@@ -127,8 +127,15 @@ def start_name_servers(context: StepContext) -> None:
 
 
 def start_brokers(context: StepContext) -> None:
-    """Start the brokers, and wait until they accept connections."""
-    daemons_start(context, _brokers_to_run(context))
+    """Start the brokers, and wait until they accept connections. A growth leaves alone those that run: with other settings they
+    would be restarted, all of a group at once.
+    """
+    daemons = _brokers_to_run(context)
+    statuses = context.driver.process_statuses([daemon.process.name for daemon in daemons])
+    for daemon in daemons:
+        if _is_added(context, daemon) or statuses[daemon.process.name].state not in _ALIVE:
+            context.driver.process_start(daemon.process)
+    daemons_await(context, daemons)
 
 
 def wait_for_registration(context: StepContext) -> None:
@@ -436,6 +443,14 @@ def _replicas_to_run(cluster: Cluster) -> list[Replica]:
 def _brokers_to_run(context: StepContext) -> list[Daemon]:
     given_up = replicas_given_up(context.cluster)
     return [one for one in replica_daemons(context.cluster, context.driver) if one.row.pk not in given_up]
+
+
+def _is_added(context: StepContext, daemon: Daemon) -> bool:
+    """Whether this broker is one that the operation adds; all are where it does not grow a cluster that runs."""
+    row, added = daemon.row, context.operation.metadata
+    if context.operation.type != OperationType.CLUSTER_GROW or not isinstance(row, Replica):
+        return True
+    return row.group.name == added.get("group") or row.broker_id == added.get("replica")
 
 
 def daemons_start(context: StepContext, daemons: list[Daemon]) -> None:

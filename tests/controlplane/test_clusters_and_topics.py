@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from brokerd.acl_file import parse
 from brokerd.topic_validator import invalid_group, invalid_topic
+from controlplane.clusters import replica_remoting
 from controlplane.clusters.credential_services import (
     EXCEPTIONS_MAX,
     Permissions,
@@ -54,6 +55,7 @@ from controlplane.topics.names import topic_name_check
 from controlplane.topics.selectors import LiveState, topics_live
 from controlplane.topics.services import TopicOptions, topic_create, topic_delete, topic_update
 from highwater import ClusterInfo
+from mqwire.bodies import TopicConfig
 from tests.controlplane.brokers_twin import BrokersTwin, brokers_that_answer
 from tests.controlplane.world import Json, World, make_cluster
 
@@ -219,6 +221,32 @@ def test_a_topic_whose_deletion_went_unanswered_can_be_deleted_again(world: Worl
         with pytest.raises(BrokerUnreachable):
             topic_delete(actor=world.alice, topic=topic)
     assert Topic.objects.get().state == TopicState.FAILED
+
+
+def test_a_topic_is_made_while_a_growth_waits_that_has_no_ports_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for hours, or have failed: the new group gets its share when it is there."""
+    group = BrokerGroup.objects.create(cluster=world.cluster, name="broker-b")
+    Replica.objects.create(group=group, host="127.0.0.1")
+    made: list[int] = []
+
+    def create(self: BrokersTwin, name: str, *, write_queue_nums: int, **others: object) -> None:
+        made.append(write_queue_nums)
+
+    monkeypatch.setattr(BrokersTwin, "create_topic", create)
+    monkeypatch.setattr(services, "_present", lambda admin, topic, address: None)
+    with brokers_that_answer():
+        topic = topic_create(actor=world.alice, cluster=world.cluster, name="invoices")
+    assert (topic.state, made) == (TopicState.ACTIVE, [8])
+    assert len(topics_lacked(world, monkeypatch)) == 0
+
+
+def topics_lacked(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a new master is said to lack that keeps all eight queues."""
+    table = {"invoices": TopicConfig(topic_name="invoices", read_queue_nums=8, write_queue_nums=8)}
+    monkeypatch.setattr(replica_remoting, "topic_table", lambda cluster, address: table)
+    return services.topics_assert(world.cluster, "broker-a", "127.0.0.1:1")
 
 
 def test_a_topic_is_not_said_to_be_deleted_while_a_group_that_has_it_has_no_master(

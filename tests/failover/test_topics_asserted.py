@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
-from controlplane.clusters.models import Cluster, OperationState, OperationStep
+from controlplane.clusters.models import Cluster, OperationState, OperationStep, Replica
 from controlplane.common.errors import BrokerUnreachable
 from controlplane.topics import services
 from controlplane.topics.models import Topic, TopicState
@@ -95,7 +95,7 @@ def test_each_group_has_its_share(world: World) -> None:
     from controlplane.clusters.services import group_rows_create
 
     cluster = make_replicated(world.acme, "wide", "async")
-    group_rows_create(cluster, 1, 2)
+    Replica.objects.filter(group=group_rows_create(cluster, 1, 2), broker_id=0).update(port=20)
     topic(cluster, read_queue_nums=3, write_queue_nums=3)
     with broker_with() as asked:
         topics_assert(cluster, "broker-b", "127.0.0.1:1")

@@ -183,9 +183,9 @@ def topic_delete(*, actor: Actor, topic: Topic) -> None:
         _record(actor, "topic.delete", topic)
     with _failure_kept(topic, deleting=True), cluster_admin(topic.cluster) as admin:
         brokers = admin.cluster_info().broker_addr_table
-        has_run = topic.cluster.broker_groups.filter(replicas__port__isnull=False)
-        groups = sorted(set(has_run.values_list("name", flat=True)))
-        without_master = [group for group in groups if group not in brokers or 0 not in brokers[group].broker_addrs]
+        without_master = [
+            one for one in _groups(topic.cluster) if one not in brokers or 0 not in brokers[one].broker_addrs
+        ]
         admin.delete_topic(topic.name, cluster=topic.cluster.slug)
         if without_master:
             raise _without_master(
@@ -229,7 +229,7 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
     With `keep_read_queues` no group loses queues that may hold unread messages. Every group is asked, though another has
     no master: then raises Conflict, and doing it again is harmless. Raises BrokerRefused, BrokerUnreachable.
     """
-    groups = list(topic.cluster.broker_groups.order_by("name").values_list("name", flat=True))
+    groups = _groups(topic.cluster)
     read = queues_spread(topic.read_queue_nums, len(groups))
     write = queues_spread(topic.write_queue_nums, len(groups))
     without_master = []
@@ -255,6 +255,14 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
         )
 
 
+def _groups(cluster: Cluster) -> list[str]:
+    """Return the names of the broker groups that share the topics' queues. One without a port has never run: the growth that
+    adds it waits, or has failed, and gives it its share when it goes on.
+    """
+    placed = cluster.broker_groups.filter(replicas__port__isnull=False)
+    return list(placed.order_by("name").values_list("name", flat=True).distinct())
+
+
 def _without_master(groups: list[str], hint: str) -> Conflict:
     words = say("The broker group %(names)s has no master at the moment.", names=", ".join(groups))
     return Conflict(words, code="group_without_master", hint=hint)
@@ -272,7 +280,7 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
     table = replica_remoting.topic_table(cluster, address)
     if table is None:
         raise BrokerUnreachable(say("The broker %(address)s does not list its topics.", address=address))
-    groups = list(cluster.broker_groups.order_by("name").values_list("name", flat=True))
+    groups = _groups(cluster)
     position = groups.index(group)
     wrong: list[tuple[Topic, _Share]] = []
     for topic in topics:

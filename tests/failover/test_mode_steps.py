@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
-from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, StepState
+from controlplane.clusters.models import (
+    BrokerGroup,
+    Cluster,
+    Operation,
+    OperationState,
+    OperationStep,
+    OperationType,
+    StepState,
+)
+from controlplane.clusters.operations import operation_retry
+from controlplane.clusters.stuck_operations import operation_fail
 from controlplane.failover.mode_changes import mode_changes_hanging
 from controlplane.failover.selectors import group_view
 from controlplane.provisioning.processes import replica_daemons
 from tests.controlplane.driver_twin import DriverTwin
-from tests.controlplane.world import Json, World
-from tests.failover.electing import run_all
+from tests.controlplane.world import SYSTEM, Json, World
+from tests.failover.electing import run_all, run_step
 from tests.failover.replicated import make_replicated
 from tests.failover.scripted_modes import ScriptedModes
 
@@ -138,6 +150,28 @@ def test_the_present_mode_asked_for_again_takes_a_leader_back_that_acts_by_anoth
     assert (done.state, done.metadata["from"], done.metadata["to"]) == (OperationState.COMPLETED, "sync", "async")
     assert set(modes.modes.values()) == {"async"}
     assert mode_changes_hanging(Cluster.objects.get(slug="trio")) == []
+
+
+def test_a_change_that_failed_once_the_mode_was_recorded_hangs_no_more_or_is_asked_for_again(
+    world: World, api: Callable[..., Json], modes: ScriptedModes, driver: DriverTwin
+) -> None:
+    """Else no promotion would ever count as clean again: the leader might acknowledge alone."""
+    answer = api(world.alice).call("POST", f"{TRIO}mode/", {"mode": "sync"})
+    operation = Operation.objects.get(pk=answer.json()["id"])
+    last = operation.steps.latest("position")
+    OperationStep.objects.filter(pk=last.pk).update(not_before=timezone.now() + timedelta(hours=1))
+    for step in operation.steps.exclude(pk=last.pk):
+        while run_step(operation, driver, step.name) != StepState.COMPLETED:
+            pass
+    operation_fail(actor=SYSTEM, operation=operation, reason="the disk is full")
+    cluster = Cluster.objects.get(slug="trio")
+    assert (cluster.mode, mode_changes_hanging(cluster)) == ("sync", [])
+    operation_retry(actor=SYSTEM, operation=Operation.objects.get(pk=operation.pk))
+    operation_fail(actor=SYSTEM, operation=operation, reason="it waits")
+    assert mode_changes_hanging(cluster) == [("async", "sync")]
+    done = change(api, world, driver, "sync")
+    assert (done.state, mode_changes_hanging(cluster)) == (OperationState.COMPLETED, [])
+    assert modes.asked == ["sync 2"]
 
 
 @pytest.mark.parametrize(("who", "status"), [("teammate", 403), ("outsider", 404), ("anonymous", 401)])

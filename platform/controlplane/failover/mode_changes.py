@@ -9,6 +9,7 @@ from controlplane.clusters.models import (
     Operation,
     OperationState,
     OperationType,
+    StepState,
     in_sync_replicas_of,
 )
 from controlplane.failover.mode_ladder import copies_for_certain, modes_on_the_way
@@ -57,7 +58,13 @@ def _changes_hanging(cluster: Cluster) -> list[Operation]:
     changes = Operation.objects.filter(cluster=cluster, type=OperationType.CLUSTER_MODE).order_by("-started_at")
     # One from a mode to itself changes the number of replicas alone: it settles nothing, and nothing of it can hang.
     of_modes = (one for one in changes.iterator(chunk_size=20) if one.metadata["from"] != one.metadata["to"])
-    return list(takewhile(lambda change: change.state != OperationState.COMPLETED, of_modes))
+    return list(takewhile(lambda change: not _is_settled(change), of_modes))
+
+
+def _is_settled(change: Operation) -> bool:
+    """Whether every replica acts by the new mode, and the cluster's row says so: what is left is to write files."""
+    noted = change.steps.filter(name="mode_note", state=StepState.COMPLETED)
+    return change.state == OperationState.COMPLETED or noted.exists()
 
 
 def _has_asked(change: Operation) -> bool:

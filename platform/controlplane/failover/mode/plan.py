@@ -115,8 +115,8 @@ def plan_mode(
 ) -> ModePlan:
     """Plan the change of all groups of a cluster. `next_ids` is the first replica id of each group that is not used yet.
 
-    `hanging` is the mode that was asked for last, if that change hangs: leaders may act by it, so the way back to the present one
-    begins there.
+    `hanging` is the mode that was asked for last, or the one before it, if that change hangs: leaders may act by it, so the way
+    back to the present one begins there.
     """
     if hanging is not None and present == wanted:
         present = hanging

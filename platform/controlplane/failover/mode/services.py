@@ -30,7 +30,6 @@ def mode_preview(*, cluster: Cluster, mode: str, driver: Driver, replicas: int |
     require_running(cluster)
     next_ids = {group.name: replica_id_next(group) for group in BrokerGroup.objects.filter(cluster=cluster)}
     views = cluster_sample(cluster, driver)
-    hanging = mode_changes_hanging(cluster)
     return plan_mode(
         cluster.mode,
         mode,
@@ -39,8 +38,17 @@ def mode_preview(*, cluster: Cluster, mode: str, driver: Driver, replicas: int |
         replicas=replicas,
         next_ids=next_ids,
         flush_disk_type=cluster.flush_disk_type,
-        hanging=hanging[0][1] if hanging else None,
+        hanging=_hanging(cluster),
     )
+
+
+def _hanging(cluster: Cluster) -> str | None:
+    """Return by which mode leaders may act beside the cluster's own: the one that was asked for last, if that change hangs, or the
+    one before it where the row has the new one already.
+    """
+    for before, asked_for in mode_changes_hanging(cluster)[:1]:
+        return before if asked_for == cluster.mode else asked_for
+    return None
 
 
 def mode_change_start(

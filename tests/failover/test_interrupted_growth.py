@@ -84,6 +84,23 @@ def test_it_is_gone_on_with_afterwards(cluster: Cluster, group: ScriptedGroup, d
     assert operation_retry(actor=SYSTEM, operation=growth).state == OperationState.IN_PROGRESS
 
 
+@pytest.mark.parametrize(
+    "later", [OperationType.CLUSTER_CA, OperationType.CLUSTER_RESTART, OperationType.CLUSTER_RESUME]
+)
+def test_a_growth_that_failed_is_gone_on_with_though_daemons_were_restarted_or_certified_since(
+    cluster: Cluster, later: OperationType
+) -> None:
+    """A renewal of the CA begins by itself. Nothing else gives the new group its share of the topics."""
+    growth = at(cluster, "spread_topics")
+    claim = step_claim(growth.steps.get(name="spread_topics").pk)
+    assert claim is not None
+    step_fail(claim, cause="A broker did not answer.")
+    since = operation_start(actor=SYSTEM, cluster=cluster, operation_type=later)
+    Operation.objects.filter(pk=since.pk).update(state=OperationState.COMPLETED)
+    growth.refresh_from_db()
+    assert operation_retry(actor=SYSTEM, operation=growth).state == OperationState.IN_PROGRESS
+
+
 def test_a_promotion_that_someone_else_has_overtaken_is_not_repeated(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:

@@ -65,6 +65,24 @@ _YIELDING_TO_RECOVERY: dict[str, tuple[str, ...]] = {
     OperationType.GROUP_SHRINK: ("quorum_look",),
 }
 _RECOVERIES = (OperationType.GROUP_RECOVER,)
+# They change which groups and replicas there are, and of which mode.
+_SHAPES = (
+    OperationType.CLUSTER_GROW,
+    OperationType.CLUSTER_MODE,
+    OperationType.GROUP_PREFER,
+    OperationType.GROUP_REPLACE,
+    OperationType.GROUP_GROW,
+    OperationType.GROUP_SHRINK,
+    *_RECOVERIES,
+)
+# They change nothing of that; the first begins by itself.
+_KEEP_SHAPE = (
+    OperationType.CLUSTER_CA,
+    OperationType.CLUSTER_RESTART,
+    OperationType.CLUSTER_UPGRADE,
+    OperationType.CLUSTER_SUSPEND,
+    OperationType.CLUSTER_RESUME,
+)
 _STOPS_AND_STARTS = (ClusterState.SUSPENDING, ClusterState.RESUMING)
 # They are made of parts that stand alone, and can end between two of them.
 CANCELLABLE = (OperationType.CLUSTER_RESTART, OperationType.CLUSTER_UPGRADE)
@@ -165,6 +183,8 @@ def operation_retry(*, actor: Actor, operation: Operation) -> Operation:
             later = Operation.objects.filter(cluster=operation.cluster_id, created_at__gt=operation.created_at)
             if operation.type not in LEADERSHIP:  # who leads by now changes nothing of what is to be done
                 later = later.exclude(type__in=LEADERSHIP)
+            if operation.type in _SHAPES:
+                later = later.exclude(type__in=_KEEP_SHAPE)
             if operation.type in (OperationType.CLUSTER_SUSPEND, OperationType.CLUSTER_RESUME):
                 later = later.exclude(type__in=_RECOVERIES)  # what it failed for may be put right by that
             if later.exists():

@@ -74,6 +74,15 @@ def test_a_cluster_that_was_sealed_before_the_month_is_not_waited_for() -> None:
     assert waits(Metered(uuid.uuid4(), "gone", sealed_at=OCT.start)) == []
 
 
+def test_a_month_whose_clusters_all_ended_in_it_closes_though_nothing_is_ever_counted_past_its_end() -> None:
+    middle = OCT.start + timedelta(days=9)
+    runs = UsageRuns(DUE, middle)
+    sealed = replace(DONE, ingested_until=middle, checked_until=middle, sealed_at=middle)
+    lost = Metered(uuid.uuid4(), "lost", ingested_until=middle, agreed_until=OCT.end)
+    assert [waits(one, runs=runs) for one in (sealed, lost, DONE)] == [[], [], [WaitFor.USAGE]]
+    assert waits(sealed, runs=UsageRuns(DUE - HOUR, middle)) == [WaitFor.USAGE]
+
+
 def test_nothing_closes_before_late_usage_was_taken_and_counted() -> None:
     assert waits(DONE, DUE - timedelta(seconds=1)) == [WaitFor.LATE_WINDOW]
     assert waits(DONE, runs=UsageRuns(DUE - timedelta(seconds=1), DUE)) == [WaitFor.USAGE]

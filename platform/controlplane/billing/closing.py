@@ -93,8 +93,12 @@ def waits_of(month: Month, clusters: Iterable[Metered], runs: UsageRuns, now: da
                 say("It is issued after %(due)s, when late usage is no longer taken.", due=_time(due)),
             )
         ]
-    waits = [wait for one in clusters if not one.is_agreed(month) and (wait := _wait_of(month, one)) is not None]
-    if runs.began_at is None or runs.began_at < due or runs.until is None or runs.until < month.end:
+    open_ones = [one for one in clusters if not one.is_agreed(month)]
+    waits = [wait for one in open_ones if (wait := _wait_of(month, one)) is not None]
+    # Where every cluster ended before the month did, nothing may ever be counted past its end.
+    reaches_its_end = any(one.end_of(month) == month.end for one in open_ones)
+    is_counted = not reaches_its_end or (runs.until is not None and runs.until >= month.end)
+    if runs.began_at is None or runs.began_at < due or not is_counted:
         waits.append(
             Wait(
                 WaitFor.USAGE,

@@ -182,6 +182,18 @@ def test_a_run_that_could_not_read_the_cluster_does_not_count(
     assert "could not be read" in go_on(deletion, driver)
 
 
+def test_a_run_that_did_not_read_every_broker_to_its_last_record_does_not_count(
+    world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
+) -> None:
+    """One was missing at the name server: an hour of it was never read, and would go with its data."""
+    assert go_on(deletion, driver) == "Its last usage is being read."
+    ingest(world)
+    ClusterProgress.objects.update(ingested_until=timezone.now() - timedelta(hours=1))
+    assert go_on(deletion, driver).startswith("Its last usage could not be read.")
+    ingest(world)
+    assert go_on(deletion, driver) == ""
+
+
 def test_a_run_that_broke_off_does_not_count_whatever_another_job_says_of_the_cluster_meanwhile(
     world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
 ) -> None:

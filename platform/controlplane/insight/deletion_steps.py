@@ -31,6 +31,7 @@ _ASK_AGAIN = timedelta(minutes=10)
 # For so long a suspension waits for a master or a broker, and for a run of ingest. An election takes seconds, a run minutes.
 _WAITS_FOR_BROKERS = timedelta(minutes=2)
 _WAITS_FOR_INGEST = timedelta(minutes=20)
+_CLOCKS_DIFFER = timedelta(seconds=5)
 # The member of a suspension's metadata: what of the usage is not read, by broker group; "" for the whole cluster.
 UNREAD = "usage_unread"
 
@@ -106,9 +107,13 @@ def confirm_ingested(context: StepContext) -> None:
         raise StepNotReady(say("Its metering is not sealed yet."))
     run = _run_since(sealed_at)
     said = run is not None and run.started_at is not None and progress.updated_at >= run.started_at
-    if said and not progress.ingest_error and progress.ingested_until is not None:
+    read_until = progress.ingested_until
+    # A run says nothing of a broker that the name server does not know now, or whose last record is not confirmed yet. Each made
+    # its last one after the operation began, and makes one a minute until it is stopped: so clocks that differ only take time.
+    closed_after = min(sealed_at, context.operation.started_at) - _CLOCKS_DIFFER
+    if said and not progress.ingest_error and read_until is not None and read_until >= closed_after:
         # Its last record is where its usage ends.
-        ClusterProgress.objects.filter(pk=cluster.pk).update(sealed_at=min(sealed_at, progress.ingested_until))
+        ClusterProgress.objects.filter(pk=cluster.pk).update(sealed_at=min(sealed_at, read_until))
         return
     problem = jobs_problem()
     if _goes_on_without(context, _WAITS_FOR_INGEST):
@@ -125,7 +130,7 @@ def confirm_ingested(context: StepContext) -> None:
         )
     if not JobRun.objects.filter(job=Job.INGEST, created_at__gte=max(sealed_at, context.now - _ASK_AGAIN)).exists():
         job_run_queue(actor=DELETION, job=Job.INGEST)
-    if progress.ingest_error:
+    if progress.ingest_error or said:
         raise StepNotReady(
             say_all(
                 say("Its last usage could not be read."),

@@ -349,6 +349,8 @@ def _refused(account: Account, need: Need) -> str | None:
     granted = None
     if kind is Kind.TOPIC:
         granted = account.topic_perms.get(name)
+        if granted is not None and is_brokers_own(name):
+            granted &= Permission.SUB  # whatever a tenant grants its keys: what lies there is metered for no one
         for prefix in (names.RETRY_GROUP_TOPIC_PREFIX, names.DLQ_GROUP_TOPIC_PREFIX):
             if granted is None and name.startswith(prefix):
                 # Retry and dead-letter topics belong to their group: who may consume in it may read and write them.

@@ -20,7 +20,8 @@ INTERNAL_TOPICS: Final = tuple(
         if name.startswith("RMQ_SYS_") and isinstance(value, str) and value not in _OPEN_TOPICS
     )
 )
-INTERNAL_PREFIXES: Final = (names.SYSTEM_TOPIC_PREFIX, names.SYSTEM_TOPIC_PREFIX.upper())
+# Not "RMQ_SYS_": that begins some names above, and others that a broker makes for any client.
+INTERNAL_PREFIX: Final = names.SYSTEM_TOPIC_PREFIX
 
 USAGE_KEY: Final = ("cluster", "hour_ms", "direction", "topic", "consumer_group", "credential", "kind")
 USAGE_COUNTS: Final = ("messages", "bytes", "units")
@@ -98,7 +99,4 @@ def _byte_hours(byte_ms: Column) -> Column:
 
 
 def _is_internal(topic: Column) -> Column:
-    internal = topic.isin(*INTERNAL_TOPICS)
-    for prefix in INTERNAL_PREFIXES:
-        internal = internal | topic.startswith(prefix)
-    return internal
+    return topic.isin(*INTERNAL_TOPICS) | topic.startswith(INTERNAL_PREFIX)

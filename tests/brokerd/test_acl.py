@@ -250,6 +250,17 @@ def test_default_permissions_hold_for_what_is_not_named_but_not_for_the_brokers_
     assert not may_pull("RMQ_SYS_TRANS_HALF_TOPIC")
 
 
+@pytest.mark.parametrize("topic", ["RMQ_SYS_PROBE", "rmq_sys_anything"])
+def test_no_key_may_send_to_the_brokers_own_topics_though_it_names_them(
+    make_acl_broker: MakeAclBroker, topic: str
+) -> None:
+    text = ACCOUNTS.replace("- orders=PUB|SUB", f"- {topic}=PUB|SUB")
+    broker = make_acl_broker(text, autoCreateTopicEnable="true")
+    assert "permission" in remark_of(broker, RequestCode.SEND_MESSAGE_V2, {**SEND_FIELDS, "b": topic, "i": ""})
+    pull = {"consumerGroup": "alice-group", "topic": topic}
+    assert code_of(broker, RequestCode.PULL_MESSAGE, pull) != ResponseCode.NO_PERMISSION
+
+
 # --- the file ---
 
 

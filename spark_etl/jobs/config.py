@@ -79,7 +79,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     quarantine_days: _Positive = 90
     snapshot_hours: _Positive = 48
     """Versions of the tables that no invoice was made from. A job that stood still for longer counts its whole window
-    again.
+    again, and usage_billing all that was ingested since.
     """
     orphan_hours: Annotated[float, msgspec.Meta(ge=24)] = 72
     """Files that no table knows: what killed runs left. Longer than the longest run, as those of a run that still

@@ -4,7 +4,7 @@ A run counts whole hours: those that got records since the version of the lake t
 the whole late window when prices have changed or there was no such run; or a range that was asked for. So running it
 twice changes nothing, a late record corrects its hour with the next run, and a run after which nothing came reads
 nothing. Hours that are older than the late window are counted as long as their month is not invoiced: a cluster could
-not be read for days, and the invoice waits for it.
+not be read for days, and the invoice waits for it; this job could not run for days; or they get their first price now.
 
 Usage never falls by itself: an hour that would count less than before (records were lost from the lake) keeps its
 rows and is noted in lake.refusal until an operator says why (`repair`, action accept).
@@ -36,7 +36,7 @@ from spark_etl.jobs.damage import isolating_damage
 from spark_etl.jobs.lake import Lake, opened_lake
 from spark_etl.jobs.postgres import Postgres, Scope, Target, connected
 from spark_etl.jobs.run import main
-from spark_etl.jobs.state import State
+from spark_etl.jobs.state import Progress, State
 from spark_etl.transforms.deduplicate import lost_tails
 from spark_etl.transforms.late import HourRange, hours_to_count
 from spark_etl.transforms.time import HOUR_MS, from_ms, to_ms
@@ -76,6 +76,20 @@ select cluster_id::text, hour,
         where counted.cluster_id = fallen.cluster_id and counted.hour = fallen.hour)
 from fallen order by 1, 2
 """
+# Hours (cluster, begin in ms) before a moment that were counted when they had no price, and have one now.
+PRICED_SINCE: Final = """
+select distinct usage.cluster_id::text, (extract(epoch from usage.hour) * 1000)::bigint
+from billing_usage usage
+join billing_subscription subscription
+  on subscription.tenant_id = usage.tenant_id and usage.hour >= subscription.valid_from
+ and (subscription.valid_to is null or usage.hour < subscription.valid_to)
+join billing_price price
+  on price.plan_id = subscription.plan_id and usage.hour >= price.valid_from
+ and (price.valid_to is null or usage.hour < price.valid_to)
+where usage.price_id is null and usage.hour < %s and usage.cluster_id = any(%s::uuid[])
+"""
+# A run of ingest stamps records with its begin and commits them at its end: no run takes as long.
+INGEST_TAKES_MAX: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -122,9 +136,8 @@ def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
             staged = postgres.merge(USAGE, attempt, scopes, config.run_id)
             state.refuse(refused)
     if config.range is None:
-        state.save_progress(
-            JOB, snapshot, {"prices": prices.digest, "price_list": [prices.prices, prices.subscriptions]}
-        )
+        listed = [prices.prices, prices.subscriptions]
+        state.save_progress(JOB, snapshot, {"prices": prices.digest, "price_list": listed, "counted_ms": to_ms(now)})
     seen = Seen(()) if work is None else work.seen
     return JobResult(
         state="failed" if refused else "completed",
@@ -152,17 +165,17 @@ def _work(
     """What there is to count; None: nothing."""
     window = hours_to_count(now, config.late_window, config.range)
     clusters = [cluster.cluster_id for cluster in config.clusters]
+    if config.range is not None:
+        records = lake.records(window, snapshot=snapshot).where(F.col("cluster").isin(clusters))
+        return Work(records, seen_in(records), _fallible(state) if since else frozenset())
     progress = state.progress(JOB)
     accepted = [(cluster, to_ms(hour)) for cluster, hour in state.accepted()]
     knows_added = since and progress.snapshot is not None and lake.is_known(progress.snapshot)
-    counts_window = not knows_added or progress.details.get("prices") != prices.digest
-    if config.range is not None or (counts_window and (not knows_added or progress.snapshot == snapshot)):
-        records = lake.records(window, snapshot=snapshot).where(F.col("cluster").isin(clusters))
-        return Work(records, seen_in(records), _fallible(state) if since else frozenset())
-    if progress.snapshot == snapshot and not accepted:
+    added = _added(lake, progress, snapshot) if knows_added else _ingested_since(lake, progress, snapshot)
+    has_new_prices = progress.details.get("prices") != prices.digest
+    counts_window = has_new_prices or not knows_added
+    if added is None and not accepted and not counts_window:
         return None
-    assert progress.snapshot is not None, "else what was added would not be known"
-    added = lake.added(progress.snapshot, snapshot) if progress.snapshot != snapshot else None
     touched: set[tuple[str, int]] = set(accepted)
     recounted: set[str] = set()
     may_fall: set[str] = set()
@@ -180,6 +193,8 @@ def _work(
         touched |= waited_for
         touched |= {(cluster, hour_ms) for cluster, hour_ms, _, _ in new.hours if hour_ms >= window.from_ms}
         recounted, may_fall = clusters_with_new_leaders(added, state.epochs())
+    if has_new_prices:
+        touched |= not_invoiced(postgres, config, set(postgres.rows(PRICED_SINCE, window.begin, clusters)))
     if counts_window:
         recounted, may_fall = set(clusters), may_fall | _fallible(state)
     bounds = _bounds([hour_ms for _, hour_ms in touched], window if recounted else None)
@@ -192,7 +207,24 @@ def _work(
     )
     seen = Seen(hours)
     chosen = records if len(hours) == len(found.hours) else only(records, seen)
-    return Work(chosen, seen, frozenset(may_fall), late)
+    return Work(chosen, seen, frozenset(may_fall) if since else frozenset(), late)
+
+
+def _added(lake: Lake, progress: Progress, snapshot: int) -> DataFrame | None:
+    """The records that came since the version that was counted last; None: none did."""
+    assert progress.snapshot is not None, "else what was added would not be known"
+    return None if progress.snapshot == snapshot else lake.added(progress.snapshot, snapshot)
+
+
+def _ingested_since(lake: Lake, progress: Progress, snapshot: int) -> DataFrame | None:
+    """The same, and some more, where that version can't be read any more: by when they were ingested. None: no run says
+    since when.
+    """
+    counted_ms = progress.details.get("counted_ms")
+    if counted_ms is None:
+        return None
+    since_ms = counted_ms - INGEST_TAKES_MAX // timedelta(milliseconds=1)
+    return lake.records(snapshot=snapshot).where(F.col("ingested_ms") >= since_ms)
 
 
 def not_invoiced(postgres: Postgres, config: JobConfig, hours: Collection[tuple[str, int]]) -> set[tuple[str, int]]:

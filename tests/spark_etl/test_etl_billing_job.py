@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -122,6 +122,21 @@ def test_what_could_not_be_read_for_days_is_counted_until_its_month_is_invoiced(
     assert (result.rows_late, figures(world)) == (1, EXPECTED)
 
 
+def test_what_was_ingested_while_the_job_stood_still_for_days_is_counted_when_it_runs_again(world: JobWorld) -> None:
+    world.subscribe()
+    world.add_to_lake(RECORDS[0], now=NOW)
+    world.run("usage_billing", now=NOW)
+    world.add_to_lake(*RECORDS[1:], now=NOW + timedelta(hours=1))
+    with world.lake() as (lake, _):
+        # As upkeep does after HIGHWATER_LAKE_SNAPSHOT_HOURS.
+        lake.spark.sql(
+            f"call lake.system.expire_snapshots(table => '{lake.namespace}.metering',"
+            f" older_than => timestamp'{datetime.now(UTC).isoformat()}', retain_last => 1)"
+        ).collect()
+    world.run("usage_billing", now=NOW + timedelta(days=4))
+    assert figures(world) == EXPECTED
+
+
 DAY: dict[str, Any] = {"range": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
 
 
@@ -138,6 +153,17 @@ def test_prices_that_begin_between_two_runs_are_no_finding_and_are_applied_to_th
     checked = world.run("billing_check", now=NOW)
     assert (checked.state, checked.error) == ("completed", "")
     assert world.run("usage_billing", now=NOW).rows_in == 3
+    assert figures(world) == EXPECTED
+
+
+def test_a_price_that_is_given_after_days_is_applied_to_all_that_has_none_of_a_month_that_is_not_invoiced(
+    world: JobWorld,
+) -> None:
+    world.add_to_lake(*RECORDS, now=NOW)
+    world.run("usage_billing", now=NOW)
+    later = NOW + timedelta(days=5)
+    world.subscribe()
+    world.run("usage_billing", now=later)
     assert figures(world) == EXPECTED
 
 

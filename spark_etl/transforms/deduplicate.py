@@ -13,23 +13,29 @@ _LIMITS = "cluster string, broker string, epoch long, _limit long"
 
 
 def superseded(records: DataFrame) -> DataFrame:
-    """RECORD_IDENTITY of records whose key (cluster, broker, epoch, sequence) another record has too, and that do not
-    count.
+    """RECORD_IDENTITY of records whose key (cluster, broker, epoch, sequence) another record has too, and `goes`: whether
+    they do not count. One that does is there twice.
 
     A power cut under ASYNC_FLUSH loses a record that was read before, and its key is used again for a longer stretch
     of the log. So the recounted, longer one counts. Reads small columns alone.
     """
     order = Window.partitionBy(*RECORD_KEY).orderBy(
-        F.col("recounted").desc(), F.col("end_offset").desc(), F.col("end_ms").desc(), F.col("queue_offset").desc()
+        F.col("recounted").desc(), F.col("end_offset").desc(), F.col("end_ms").desc(), F.col("start_offset")
     )
-    slim = records.select(*RECORD_IDENTITY, "queue_offset")
-    return slim.withColumn("_rank", F.row_number().over(order)).where(F.col("_rank") > 1).select(*RECORD_IDENTITY)
+    slim = records.select(*RECORD_IDENTITY)
+    # Equal ones have one rank, as the order is by all in which records of a key differ.
+    ranked = slim.withColumn("_row", F.row_number().over(order)).withColumn("goes", F.dense_rank().over(order) > 1)
+    return ranked.where(F.col("_row") > 1).select(*RECORD_IDENTITY, "goes")
 
 
-def without(records: DataFrame, losers: Sequence[Row]) -> DataFrame:
-    """The records but for these (RECORD_IDENTITY)."""
+def without(records: DataFrame, found: Sequence[Row]) -> DataFrame:
+    """The records that count, each once; `found` is superseded()."""
+    if any(not row.goes for row in found):
+        # Two runs of ingest at once, one of which had lost its lock with its database, may have added the same.
+        records = records.dropDuplicates(list(RECORD_IDENTITY))
     types = ", ".join(f"{name} {records.schema[name].dataType.simpleString()}" for name in RECORD_IDENTITY)
-    frame = records.sparkSession.createDataFrame(list(losers), types)
+    losers = [tuple(row[name] for name in RECORD_IDENTITY) for row in found if row.goes]
+    frame = records.sparkSession.createDataFrame(losers, types)
     return records.join(F.broadcast(frame), on=list(RECORD_IDENTITY), how="left_anti").select(*records.columns)
 
 

@@ -63,6 +63,15 @@ def test_of_a_key_that_was_used_again_after_a_power_cut_the_recounted_record_is_
     assert messages_in(counted[USED_AGAIN[order]]) == {(1, 5): 4}
 
 
+TWICE = case(LOST, LOST)
+BOTH_TWICE = case(LOST, AGAIN, AGAIN, LOST)
+
+
+def test_a_record_that_was_added_twice_counts_once(counted: Counted) -> None:
+    assert [row.messages_in[0].messages for row in counted[TWICE]] == [3]
+    assert [row.messages_in[0].messages for row in counted[BOTH_TWICE]] == [4]
+
+
 CLEAN = case(
     record(HOUR, 1, messages_in=[sent(messages=2)], start_offset=0, end_offset=100),
     record(HOUR, 1, epoch=2, messages_in=[sent(messages=3)], start_offset=100, end_offset=200),

@@ -26,7 +26,7 @@ logger = logging.getLogger("brokerd.subscription_group")
 _SYSTEM_GROUPS = (
     names.TOOLS_CONSUMER_GROUP,
     "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
+    names.AGE_LOOK_GROUP,
     "CID_ONS-HTTP-PROXY",
     "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION",

@@ -19,7 +19,7 @@ from mqwire.errors import RemoteProtocolError
 from mqwire.field_layout import FieldLayouts
 from mqwire.headers_pull import PullMessageRequestHeader
 from mqwire.message import tags_code
-from mqwire.names import MASTER_ID, RMQ_SYS_METERING
+from mqwire.names import AGE_LOOK_GROUP, MASTER_ID, RMQ_SYS_METERING
 
 if TYPE_CHECKING:
     from brokerd.acl import AccessControl
@@ -444,13 +444,22 @@ class PullMessageProcessor:
             next_begin_offset = self._resume_offset(header, result)
         if result.count and not peer.closed:
             credential = credential_of(self._broker.acl, request)
-            self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
+            if not self._is_look(header, credential):
+                self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
             self._broker.quotas.pulled(credential, header.topic, result.count, result.size_bytes)
         suggested = self._broker.read_split.suggest(header.topic, header.queue_id, result)
         self._write(
             peer, request, code, result.status.name, next_begin_offset, result.min_offset, result.max_offset,
             result.chunks, suggested,
         )  # fmt: skip
+
+    def _is_look(self, header: PullMessageRequestHeader, credential: str) -> bool:
+        """Whether the control plane looks how old a message is: nothing is delivered to anyone."""
+        acl = self._broker.acl
+        if header.consumer_group != AGE_LOOK_GROUP or acl is None:
+            return False
+        account = acl.accounts.get(credential)
+        return account is not None and account.infrastructure
 
     def _resume_offset(self, header: PullMessageRequestHeader, result: GetResult) -> int:
         """Where a consumer goes on that asks for an offset past the end: where its group has committed, else at the end.

@@ -9,6 +9,8 @@ REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"
 LMQ_PREFIX = "%LMQ%"
 CID_RMQ_SYS_PREFIX = "CID_RMQ_SYS_"
 TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"
+# A group that every broker has. In it the control plane reads a message to learn its age: no one's delivery, and not metered.
+AGE_LOOK_GROUP = "SELF_TEST_C_GROUP"
 CLIENT_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"  # an extension field of QUERY_MESSAGE: "true" where the key is a UNIQ_KEY
 SYSTEM_GROUPS = frozenset(
@@ -18,7 +20,7 @@ SYSTEM_GROUPS = frozenset(
         "DEFAULT_CONSUMER",
         "DEFAULT_PRODUCER",
         "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
+        AGE_LOOK_GROUP,
         "SELF_TEST_P_GROUP",
         "CID_ONS-HTTP-PROXY",
         "CID_ONSAPI_PERMISSION",

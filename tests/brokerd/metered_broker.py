@@ -80,15 +80,8 @@ def send(
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-def pull(
-    broker: BrokerUnderTest,
-    topic: str = "orders",
-    *,
-    offset: int = 0,
-    group: str = "g",
-    signed_as: SessionCredentials | None = None,
-) -> RemotingCommand:
-    header = PullMessageRequestHeader(
+def pull_header(topic: str = "orders", *, offset: int = 0, group: str = "g") -> PullMessageRequestHeader:
+    return PullMessageRequestHeader(
         consumer_group=group,
         topic=topic,
         queue_id=0,
@@ -100,6 +93,17 @@ def pull(
         subscription="*",
         sub_version=0,
     )
+
+
+def pull(
+    broker: BrokerUnderTest,
+    topic: str = "orders",
+    *,
+    offset: int = 0,
+    group: str = "g",
+    signed_as: SessionCredentials | None = None,
+) -> RemotingCommand:
+    header = pull_header(topic, offset=offset, group=group)
     return broker.ask(RequestCode.PULL_MESSAGE, header, signed_as=signed_as)
 
 

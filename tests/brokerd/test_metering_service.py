@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqwire.acl import SessionCredentials
+from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
 from mqwire.headers_topic import DeleteTopicRequestHeader
 from mqwire.message import BatchItem, encode_batch_body
-from mqwire.names import RMQ_SYS_METERING
+from mqwire.names import AGE_LOOK_GROUP, RMQ_SYS_METERING
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock, RecordingPeer
 from tests.brokerd.metered_broker import (
+    ACCOUNTS,
     ALICE,
     BILLER,
     OPERATOR,
@@ -25,6 +27,7 @@ from tests.brokerd.metered_broker import (
     look,
     next_interval,
     pull,
+    pull_header,
     records,
     send,
     send_request,
@@ -237,6 +240,25 @@ def test_each_row_names_the_access_key_that_sent_or_pulled(secured: BrokerUnderT
     (record,) = records(secured)
     assert [(row.credential, row.messages) for row in record.messages_in] == [("alice-app", 1), ("operator", 1)]
     assert [(row.credential, row.messages) for row in record.messages_out] == [("alice-app", 2)]
+
+
+def test_a_look_of_the_control_plane_at_a_messages_age_is_no_delivery(make_broker: MakeBroker, tmp_path: Path) -> None:
+    control = SessionCredentials("control", "control-secret")
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(f"{ACCOUNTS}  - {{accessKey: control, secretKey: control-secret, infrastructure: true}}\n")
+    broker = make_broker(aclEnable="true", aclConfigFile=str(accounts))
+    send(broker, signed_as=ALICE)
+    for credentials, group in ((control, AGE_LOOK_GROUP), (ALICE, AGE_LOOK_GROUP), (control, "g")):
+        request = RemotingCommand.request(RequestCode.PULL_MESSAGE, pull_header(group=group))
+        Signer(credentials, broker.clock.time_ms).sign(request)
+        (answer,) = dispatch(broker, RecordingPeer(), request)
+        assert answer.code == ResponseCode.SUCCESS
+    next_interval(broker)
+    (record,) = records(broker)
+    assert [(row.credential, row.group, row.messages) for row in record.messages_out] == [
+        ("alice-app", AGE_LOOK_GROUP, 1),
+        ("control", "g", 1),
+    ]
 
 
 def test_accounts_that_share_a_connection_are_distinguished(

@@ -27,6 +27,7 @@ from controlplane.insight.words import (
 )
 from controlplane.topics.selectors import LiveState
 from highwater import ConsumerProgress, MessageQueue, QueueProgress
+from mqwire.names import AGE_LOOK_GROUP
 from tests.controlplane.billing_world import lag_window, make_run
 from tests.controlplane.world import Json, World, make_cluster
 
@@ -321,7 +322,8 @@ class _Progress:
         queues = (MessageQueue("payments", "broker-a", number) for number in range(len(self.ages_s)))
         return ConsumerProgress(group, tuple(QueueProgress(queue, 5, 4, 4, None) for queue in queues), 1.0)
 
-    def pull(self, queue: MessageQueue, _offset: int, _count: int) -> list[Any]:
+    def pull(self, queue: MessageQueue, _offset: int, _count: int, *, group: str) -> list[Any]:
+        assert group == AGE_LOOK_GROUP, "else the tenant would pay for each look"
         stored_at = timezone.now() - timedelta(seconds=self.ages_s[queue.queue_id])
         return [SimpleNamespace(store_timestamp_ms=round(stored_at.timestamp() * 1000))]
 

@@ -15,7 +15,7 @@ from controlplane.insight.words import is_uneven
 from controlplane.topics.selectors import LiveState
 from highwater import Admin, MessageQueue
 from highwater.errors import BrokerError, HighwaterError
-from mqwire.names import is_system_group
+from mqwire.names import AGE_LOOK_GROUP, is_system_group
 
 # One request for each group, one more for each queue whose oldest waiting message is looked at: both end after this.
 _DEADLINE_S = 4.0
@@ -165,12 +165,12 @@ def _group(admin: Admin, group: str, as_of: datetime, deadline: float) -> GroupL
 def _oldest_age_ms(admin: Admin, queue: MessageQueue, offset: int, deadline: float) -> int | None:
     """The age of the first message that waits, below 0 where the broker's clock is ahead of ours.
 
-    Reading moves no offset; past the deadline no one is asked.
+    Reading moves no offset, and is no delivery that the tenant pays for. Past the deadline no one is asked.
     """
     if time.monotonic() > deadline:
         return None
     try:
-        messages = admin.pull(queue, offset, 1)
+        messages = admin.pull(queue, offset, 1, group=AGE_LOOK_GROUP)
     except HighwaterError:  # only this number is missing: unknown
         return None
     if not messages:

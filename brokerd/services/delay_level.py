@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from brokerd.environment import Threads
     from brokerd.replica.replica import Replica
     from brokerd.store import AppendResult, Disk, MessageStore, MessageToStore
+    from brokerd.topic_config import TopicConfigManager
+    from mqwire.bodies import TopicConfig
 
 logger = logging.getLogger("brokerd.services.delay_level")
 
@@ -76,6 +78,7 @@ class _Broker(Protocol):
     threads: Threads
     store: MessageStore
     replica: Replica
+    topic_configs: TopicConfigManager
 
     def append(self, messages: Sequence[MessageToStore], *, any_size: bool) -> list[AppendResult]: ...
 
@@ -159,6 +162,15 @@ def to_real_topic(message: StoredMessage) -> MessageToStore | None:
         properties=_encode(properties),
         tags_code=tags_code(properties[PROPERTY_TAGS]) if PROPERTY_TAGS in properties else 0,
     )
+
+
+def to_readable_queue(message: MessageToStore, config: TopicConfig | None) -> MessageToStore:
+    """The message in a queue that consumers read: its topic may have fewer read queues than when it was sent. A retry names one of
+    as many queues as its group asks for, and its retry topic may have been made with fewer.
+    """
+    if config is None or message.queue_id < config.read_queue_nums or not config.read_queue_nums:
+        return message
+    return message._replace(queue_id=message.queue_id % config.read_queue_nums)
 
 
 def _decode(chunks: Sequence[bytes]) -> Iterator[tuple[int, StoredMessage | None]]:
@@ -309,7 +321,7 @@ class ScheduleMessageService:
             if real is None:
                 logger.error("delay level %d: the message at offset %d names no real topic", level, queue_offset)
             else:
-                deliverable.append(real)
+                deliverable.append(to_readable_queue(real, self._broker.topic_configs.select(real.topic)))
         end_offset_bytes = 0
         while deliverable:
             try:

@@ -74,6 +74,15 @@ def test_a_level_above_the_highest_waits_in_the_highest(broker: BrokerUnderTest)
     assert waiting.properties["DELAY"] == "18"
 
 
+def test_a_message_comes_in_a_queue_that_is_read_when_its_topic_has_fewer_than_it_had(broker: BrokerUnderTest) -> None:
+    broker.create_topic("orders", queues=8)
+    send(broker, b"later", 3, queue_id=7)
+    broker.create_topic("orders", queues=4)
+    broker.clock.advance(11)
+    deliver(broker)
+    assert bodies(broker, queue_id=3) == [b"later"]
+
+
 @pytest.mark.parametrize("level", [0, -1])
 def test_a_level_of_0_or_less_does_not_wait(broker: BrokerUnderTest, level: int) -> None:
     send(broker, b"now", level)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brokerd.store import AppendResult
-from mqwire.bodies import LockBatchRequestBody, MessageQueue
+from mqwire.bodies import LockBatchRequestBody, MessageQueue, SubscriptionGroupConfig
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
@@ -70,6 +70,20 @@ def test_each_retry_waits_one_level_longer_and_keeps_the_first_id(retry_broker: 
         assert copy.properties["RETRY_TOPIC"] == "orders"
         assert copy.reconsume_times == times + 1
         offset = copy.physical_offset
+
+
+def test_retries_come_in_queues_that_are_read_when_the_group_asks_for_more_than_its_retry_topic_has(
+    broker: BrokerUnderTest,
+) -> None:
+    broker.create_topic("orders")
+    for retry_queues in (1, 8):
+        config = SubscriptionGroupConfig(group_name="g", retry_queue_nums=retry_queues)
+        broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.to_json())
+    for _ in range(20):
+        assert send_back(broker, stored(broker).physical_offset).code == ResponseCode.SUCCESS
+    deliver_all(broker)
+    read = range(broker.topic_config("%RETRY%g").read_queue_nums)
+    assert sum(len(broker.messages("%RETRY%g", queue_id)) for queue_id in read) == 20
 
 
 def test_a_wished_delay_level_is_used(retry_broker: BrokerUnderTest) -> None:

@@ -180,6 +180,10 @@ class ConsumerOffsetManager:
     def has_reset(self, topic: str, group: str, queue_id: int) -> bool:
         return self.pending_reset(topic, group, queue_id) is not None
 
+    def reset_count(self, topic: str, group: str, queue_id: int) -> int:
+        """How often the group's offset in a queue was reset."""
+        return self._reset_counts.get(topic + _SEPARATOR + group, {}).get(queue_id, 0)
+
     def clone(self, source_group: str, target_group: str, topic: str) -> list[int]:
         """Gives `target_group` the offsets of `source_group`, as a reset does; returns the queues."""
         offsets = self.query_all(topic, source_group)

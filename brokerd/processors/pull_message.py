@@ -89,9 +89,9 @@ class PullMessageProcessor:
     def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._layouts = FieldLayouts()
-        self._reset_sent_s: dict[
-            tuple[str, str, int, int], float
-        ] = {}  # (topic, group, queue, offset) -> when first sent
+        # (topic, group, queue, how many resets there were, offset) -> when first sent. The number keeps a reset to an offset apart
+        # from an earlier one to the same, which another one, or a failover, may have overtaken after it was sent.
+        self._reset_sent_s: dict[tuple[str, str, int, int, int], float] = {}
 
     def process(self, peer: Peer, request: RemotingCommand) -> None:
         """Write the answer to `peer`, or hold the pull."""
@@ -153,16 +153,17 @@ class PullMessageProcessor:
         if target is None:
             return None
         now_s = broker.clock.monotonic()
-        sent_s = self._reset_sent_s.get((*queue, target))
+        sent = (*queue, broker.consumer_offsets.reset_count(*queue), target)
+        sent_s = self._reset_sent_s.get(sent)
         if sent_s is None:
             # Even a pull from there: the client may have messages at hand that it must let go of.
             self._forget_resets_sent(now_s)
-            self._reset_sent_s[*queue, target] = now_s
+            self._reset_sent_s[sent] = now_s
             return target
         if header.queue_offset != target and now_s - sent_s < _RESET_PATIENCE_S:
             return target
         broker.consumer_offsets.take_reset(*queue)
-        del self._reset_sent_s[*queue, target]
+        del self._reset_sent_s[sent]
         return None
 
     def _forget_resets_sent(self, now_s: float) -> None:
@@ -180,7 +181,8 @@ class PullMessageProcessor:
             if pull.header.consumer_group != group or target is None:
                 broker.held_pulls.hold(pull)
                 continue
-            self._reset_sent_s[topic, group, pull.header.queue_id, target] = now_s
+            number = broker.consumer_offsets.reset_count(topic, group, pull.header.queue_id)
+            self._reset_sent_s[topic, group, pull.header.queue_id, number, target] = now_s
             self._answer_reset(pull.peer, pull.request, pull.header, target)
             peers[pull.peer.id] = pull.peer
         return list(peers.values())

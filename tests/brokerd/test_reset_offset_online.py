@@ -129,6 +129,16 @@ def test_a_second_reset_sends_the_members_to_its_offset(group_broker: BrokerUnde
     assert pull(group_broker, 4) == (ResponseCode.SUCCESS, str(END))
 
 
+def test_a_reset_to_an_offset_that_another_reset_overtook_earlier_is_sent_too(group_broker: BrokerUnderTest) -> None:
+    reset(group_broker, 2)
+    assert pull(group_broker, END) == moved(2)
+    reset(group_broker, 4)
+    assert [pull(group_broker, offset) for offset in (2, 4)] == [moved(4), (ResponseCode.SUCCESS, str(END))]
+    group_broker.clock.advance(3600)
+    reset(group_broker, 2)
+    assert pull(group_broker, END) == moved(2)
+
+
 def test_a_client_that_keeps_offsets_of_its_own_may_go_on_after_a_minute(group_broker: BrokerUnderTest) -> None:
     reset(group_broker, 2)
     assert pull(group_broker, 7) == moved(2)

@@ -25,6 +25,7 @@ logger = logging.getLogger("highwater")
 PAUSE_AFTER_FAILURE_SECONDS = 1.0
 PAUSE_WHEN_BROKER_BUSY_SECONDS = 0.1
 PAUSE_WHEN_FULL_SECONDS = 0.02
+PAUSE_WHEN_UNSUBSCRIBED_SECONDS = 0.1
 MEBIBYTE = 1024 * 1024
 
 Submit = Callable[[ProcessQueue, list[ReceivedMessage]], None]
@@ -62,8 +63,13 @@ class Puller:
             if self._is_full(process_queue):
                 await anyio.sleep(PAUSE_WHEN_FULL_SECONDS)
                 continue
+            subscription = self._subscriptions.get(queue.topic)
+            if subscription is None:
+                # Just unsubscribed: the next rebalance takes the queue away, unless it is subscribed to again by then.
+                await anyio.sleep(PAUSE_WHEN_UNSUBSCRIBED_SECONDS)
+                continue
             try:
-                result = await self._pull(queue, offset)
+                result = await self._pull(queue, offset, subscription)
             except HighwaterError as error:
                 await self._pause_after(queue, error)
                 continue
@@ -76,14 +82,13 @@ class Puller:
                     self._group, offset, queue, result.min_offset, result.max_offset, result.next_begin_offset,
                 )  # fmt: skip
                 return result.next_begin_offset
-            self._take(process_queue, result)
+            if self._subscriptions.get(queue.topic) is not subscription:
+                continue  # what it passed over, or brought, is for another subscription: look again with the one of now
+            self._take(process_queue, result, subscription)
             offset = result.next_begin_offset
         return None
 
-    def _take(self, process_queue: ProcessQueue, result: PullResult) -> None:
-        subscription = self._subscriptions.get(process_queue.queue.topic)
-        if subscription is None:
-            return  # just unsubscribed: the next rebalance takes the queue away
+    def _take(self, process_queue: ProcessQueue, result: PullResult, subscription: Subscription) -> None:
         wanted = [message for message in result.messages if subscription.accepts(message)]
         new = process_queue.put(wanted, result.next_begin_offset)
         if new:
@@ -100,7 +105,7 @@ class Puller:
             or (not settings.orderly and process_queue.span > settings.consume_concurrently_max_span)
         )
 
-    async def _pull(self, queue: MessageQueue, offset: int) -> PullResult:
+    async def _pull(self, queue: MessageQueue, offset: int, subscription: Subscription) -> PullResult:
         broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
         address = await self._client.read_address(queue.topic, queue.broker_name, broker_id)
         route = self._client.routes.cached(queue.topic)
@@ -111,7 +116,7 @@ class Puller:
             self._group,
             queue,
             offset,
-            subscription=self._subscriptions.get(queue.topic) or Subscription(queue.topic),
+            subscription=subscription,
             max_messages=self._settings.pull_batch_size,
             commit_offset=finished if at_master and finished else None,  # a slave doesn't keep the group's offsets
             suspend_ms=BROKER_SUSPEND_MAX_MS,

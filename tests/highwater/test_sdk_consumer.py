@@ -198,6 +198,51 @@ async def test_what_a_filter_passed_over_counts_as_consumed() -> None:
     assert got.bodies == []
 
 
+async def test_what_a_filter_passed_over_is_looked_at_again_when_it_was_another_by_then() -> None:
+    """A broker that holds a pull goes by the filter that came with it."""
+    got = Got()
+    async with scripted_cluster() as (name_server, broker):
+
+        async def pull(request: RemotingCommand) -> RemotingCommand:
+            header = request.header(PullMessageRequestHeader)
+            if header.topic != "t" or header.subscription == "b":
+                return await broker.pull(request)
+            await eventually(lambda: len(broker.records) > header.queue_offset)
+            end = len(broker.records)
+            passed_over = PullMessageResponseHeader(
+                suggest_which_broker_id=0, next_begin_offset=end, min_offset=0, max_offset=end
+            )
+            return request.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, header=passed_over)
+
+        broker.server.scripts[PULL] = pull
+        async with consuming(name_server, got, "a") as consumer:
+            await broker.server.seen(PULL, 2)  # also the retry topic's
+            consumer.subscribe("t", "b", handler=got)
+            broker.store(b"after subscribe", tags="b")
+            await got.wait(1)
+    assert broker.offsets["t", 0] == 1
+
+
+async def test_a_topic_that_is_subscribed_to_again_loses_nothing_that_came_in_between() -> None:
+    got = Got()
+    async with scripted_cluster() as (name_server, broker):
+        async with consuming(name_server, got, rebalance_interval_ms=20_000) as consumer:
+            await broker.server.seen(PULL, 2)  # also the retry topic's
+
+            async def slow(request: RemotingCommand) -> RemotingCommand:
+                await anyio.sleep(0.5)  # what is unsubscribed is given up once the brokers have heard of it
+                return broker.beat(request)
+
+            broker.server.scripts[RequestCode.HEART_BEAT] = slow
+            consumer.unsubscribe("t")
+            broker.store(b"between")
+            await anyio.sleep(0.1)
+            consumer.subscribe("t", handler=got)
+            broker.store(b"after")
+            await got.wait(2)
+    assert sorted(got.bodies) == [b"after", b"between"]
+
+
 async def test_an_unfinished_message_holds_the_stored_offset_back() -> None:
     release = anyio.Event()
 

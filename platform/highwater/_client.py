@@ -25,6 +25,7 @@ from highwater._remoting import RemotingClient
 from highwater._routes import NameServers, RouteTable, TopicRoute, parse_name_servers
 from highwater._wait_budget import WaitBudget
 from highwater.errors import (
+    BrokerError,
     ClientStateError,
     ConfigurationError,
     ConnectError,
@@ -41,6 +42,8 @@ from mqwire.headers_client import HeartbeatRequestHeader, UnregisterClientReques
 logger = logging.getLogger("highwater")
 
 _instance_numbers = itertools.count(1)
+# While a group has no master its route is asked for this often at most.
+_LOOK_INTERVAL_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class ClientInstance:
         self._routes: RouteTable | None = None
         self._stopped = False
         self._registered: set[str] = set()
+        self._looked_at_s: dict[str, float] = {}
 
     # -- life
 
@@ -388,3 +392,19 @@ class ClientInstance:
         if address is None:
             raise NoRouteError(f"no replica of broker group {broker_name!r} of topic {topic!r} is registered")
         return address
+
+    async def look_for_master(self, topic: str, error: HighwaterError, *, at_once: bool = False) -> None:
+        """A broker that is gone or is no master may have a successor: ask now, not at the next poll of the routes.
+
+        `at_once`: also a moment after the last look, which the caller's time may have cut short.
+        """
+        if isinstance(error, BrokerError) and error.response_code != ResponseCode.SERVICE_NOT_AVAILABLE:
+            return
+        now_s = anyio.current_time()
+        if not at_once and now_s - self._looked_at_s.get(topic, float("-inf")) < _LOOK_INTERVAL_S:
+            return
+        self._looked_at_s[topic] = now_s
+        try:
+            await self.routes.refresh(topic)
+        except HighwaterError as failure:
+            logger.info("the route of topic %s was not refreshed: %s", topic, failure)

@@ -142,6 +142,7 @@ class MessageHandling:
             await self.client.invoke(address, self.client.request(RequestCode.CONSUMER_SEND_MSG_BACK, header))
         except HighwaterError as error:
             logger.warning("message %s could not be given back: %s", message.message_id, error)
+            await self.client.look_for_master(message.queue.topic, error)
             return False
         return True
 

@@ -112,6 +112,7 @@ class OffsetStore:
             await self.write(queue, offset)
         except HighwaterError as error:
             logger.warning("offset %d of %s was not stored: %s", offset, queue, error)
+            await self._client.look_for_master(queue.topic, error)
         else:
             if self._offsets.get(queue) == offset:
                 self._stored[queue] = offset

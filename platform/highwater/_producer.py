@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -52,8 +53,6 @@ _STATUS = {
 }
 # When the broker that just failed is the only one left, hurrying would only meet the same failure.
 SAME_BROKER_PAUSE_SECONDS = 0.1
-# While a group has no master its route is asked for this often at most.
-_LOOK_INTERVAL_MS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,6 @@ class AsyncProducer:
         self._client.producer_groups.add(group)
         self._group = group
         self._timeout_ms = timeout_ms
-        self._looked_at_ms: dict[str, float] = {}
         self._tries = 1 + retry_times_when_send_failed
         self._retry_not_store_ok = retry_another_broker_when_not_store_ok
         self._compress_over = compress_msg_body_over_howmuch
@@ -391,7 +389,7 @@ class AsyncProducer:
                     if not error.retryable:
                         break
                     logger.info("send %d of %d to %s failed: %s", attempt + 1, self._tries, queue.broker_name, error)
-                    await self._look_for_master(outgoing.topic, error)
+                    await self._client.look_for_master(outgoing.topic, error)
                     continue
                 if result.status is SendStatus.SEND_OK or not self._retry_not_store_ok:
                     return result
@@ -401,22 +399,9 @@ class AsyncProducer:
         timed_out = RequestTimeoutError(f"the message was not sent within {timeout} ms")
         if failure is None or isinstance(failure, RequestTimeoutError):
             # A broker that stands still may have a successor too. The time is over, so the look is for the next send.
-            self._looked_at_ms.pop(outgoing.topic, None)  # one that the time has cut short
-            self._client.tasks.start_soon(self._look_for_master, outgoing.topic, timed_out)
+            look = partial(self._client.look_for_master, outgoing.topic, timed_out, at_once=True)
+            self._client.tasks.start_soon(look)
         raise failure or timed_out
-
-    async def _look_for_master(self, topic: str, error: HighwaterError) -> None:
-        """A broker that is gone or is no master may have a successor: ask now, not at the next poll of the routes."""
-        if isinstance(error, BrokerError) and error.response_code != ResponseCode.SERVICE_NOT_AVAILABLE:
-            return
-        now_ms = _now_ms()
-        if now_ms - self._looked_at_ms.get(topic, float("-inf")) < _LOOK_INTERVAL_MS:
-            return
-        self._looked_at_ms[topic] = now_ms
-        try:
-            await self._client.routes.refresh(topic)
-        except HighwaterError as failure:
-            logger.info("the route of topic %s was not refreshed: %s", topic, failure)
 
     async def _try(
         self, outgoing: _Outgoing, route: TopicRoute, queue: MessageQueue, deadline_ms: float, *, last_try: bool

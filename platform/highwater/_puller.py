@@ -138,6 +138,7 @@ class Puller:
             await self._client.send_heartbeats()
         else:
             logger.warning("pulling from %s for group %s failed: %s", queue, self._group, error)
+            await self._client.look_for_master(queue.topic, error)
         busy = isinstance(error, BusyError) or code == ResponseCode.POLLING_FULL
         await anyio.sleep(PAUSE_WHEN_BROKER_BUSY_SECONDS if busy else PAUSE_AFTER_FAILURE_SECONDS)
 

@@ -357,6 +357,25 @@ async def test_the_next_pull_goes_to_the_replica_that_was_suggested() -> None:
             assert not header.sys_flag & PullSysFlag.COMMIT_OFFSET
 
 
+async def test_a_broker_that_is_gone_is_looked_for_elsewhere_at_once() -> None:
+    got = Got()
+    async with scripted_cluster() as (name_server, broker), scripted_server() as successor:
+        successor.scripts = dict(broker.server.scripts)
+        async with consuming(name_server, got):
+            await broker.server.seen(PULL, 2)  # also the retry topic's
+            routes = route_script({"a": successor.address}, queues=1, topics=("t", "%RETRY%g"))
+            name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+
+            async def gone(request: RemotingCommand) -> None:
+                await broker.server.drop_connections()
+
+            broker.server.scripts = dict.fromkeys(RequestCode, gone)
+            await broker.server.drop_connections()
+            broker.store(b"after")
+            with anyio.fail_after(10):  # without a look after half a minute, with the next poll of the routes
+                await got.wait(1)
+
+
 async def test_an_offset_that_the_broker_does_not_have_is_left_for_the_one_it_names() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker):

@@ -21,7 +21,7 @@ from highwater._offset_store import OffsetStore
 from highwater._process_queue import ProcessQueue
 from highwater._pull import Subscription
 from highwater._puller import Puller
-from highwater._queue_locks import QueueLocks
+from highwater._queue_locks import LOCK_RETRY_SECONDS, QueueLocks
 from highwater._rebalance import allocate_averagely, plan_change
 from highwater._routes import TopicRoute
 from highwater.errors import BrokerError, HighwaterError, NoRouteError
@@ -126,7 +126,7 @@ class Assignment:
             return True
         added = change.added
         if self._locks is not None:
-            locked = await self._locks.lock(added)
+            locked, _refused = await self._locks.lock(added)
             added = tuple(queue for queue in added if queue in locked)
         for queue in added:
             logger.info("group %s takes %s", self._group, queue)
@@ -184,14 +184,24 @@ class Assignment:
             await self._locks.unlock([queue])
 
     async def renew_locks(self) -> None:
-        """Ask again for the locks of all queues that are held; one that is refused pauses its queue."""
-        if self._locks is None or not self._held:
-            return
-        locked = await self._locks.lock(self._held)
-        for queue, held in self._held.items():
-            held.process_queue.locked_until = self._locks.valid_until() if queue in locked else 0.0
-        if len(locked) < len(self._held):
-            self.wake()
+        """Ask again for the locks of all queues that are held; one that is refused pauses its queue.
+
+        A broker that gives no answer may be gone, and its locks with it, but no one else got them from it meanwhile: they are
+        relied on until they lapse, and asked for again before.
+        """
+        while self._locks is not None and self._held:
+            asked = set(self._held)
+            locked, refused = await self._locks.lock(asked)
+            for queue, held in self._held.items():
+                if queue in locked:
+                    held.process_queue.locked_until = self._locks.valid_until()
+                elif queue in refused:
+                    held.process_queue.locked_until = 0.0
+            if refused:
+                self.wake()
+            if asked == locked | refused:
+                return
+            await anyio.sleep(LOCK_RETRY_SECONDS)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what was pulled is dropped, the new offsets are stored, then pulling begins again."""

@@ -21,6 +21,8 @@ logger = logging.getLogger("highwater")
 # A broker forgets a lock after 60 s; we stop relying on it after half of that and renew it each 20 s (ProcessQueue).
 LOCK_MAX_LIVE_SECONDS = 30.0
 LOCK_RENEW_INTERVAL_MS = 20_000
+# Where no answer came: soon enough for another try or two before the lock lapses.
+LOCK_RETRY_SECONDS = 3.0
 
 
 class QueueLocks:
@@ -35,9 +37,10 @@ class QueueLocks:
         """Until when a lock that was just granted may be relied on, on the monotonic clock."""
         return anyio.current_time() + LOCK_MAX_LIVE_SECONDS
 
-    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """The queues whose locks are ours now."""
+    async def lock(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """The queues whose locks are ours now, and those that were refused; of the others no answer came."""
         locked: set[MessageQueue] = set()
+        asked: set[MessageQueue] = set()
         for (topic, broker_name), wanted in _by_broker(queues).items():
             body = bodies.LockBatchRequestBody(
                 consumer_group=self._group, client_id=self._client.client_id, mq_set=_to_wire(wanted)
@@ -50,9 +53,11 @@ class QueueLocks:
                 answer = read_body(await self._client.invoke(address, request), bodies.LockBatchResponseBody)
             except HighwaterError as error:
                 logger.warning("queues of %s on %s were not locked: %s", topic, broker_name, error)
+                await self._client.look_for_master(topic, error)
                 continue
+            asked.update(wanted)
             locked.update(MessageQueue(item.topic, item.broker_name, item.queue_id) for item in answer.lock_ok_mq_set)
-        return locked
+        return locked, asked - locked
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Let others have them; a broker that can't be reached forgets the locks by itself."""

@@ -466,6 +466,32 @@ async def test_an_orderly_consumer_locks_its_queues_and_unlocks_them_when_it_lea
         assert broker.server.of_code(RequestCode.UNLOCK_BATCH_MQ)
 
 
+async def test_an_orderly_consumer_goes_on_when_a_broker_gives_no_answer_about_its_locks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("highwater._assignment.LOCK_RETRY_SECONDS", 0.1)
+    got = Got()
+    async with scripted_cluster() as (name_server, broker):
+        async with consuming(name_server, got, orderly=True) as consumer:
+            broker.store(b"before")
+            await got.wait(1)
+            asked: list[str] = []
+
+            def busy_once(request: RemotingCommand) -> RemotingCommand:
+                asked.append(bodies.LockBatchRequestBody.from_json(request.body).mq_set[0].topic)
+                if asked.count("t") == 1 and asked[-1] == "t":
+                    return request.reply(ResponseCode.SYSTEM_BUSY, "too many requests")
+                return broker.lock(request)
+
+            broker.server.scripts[RequestCode.LOCK_BATCH_MQ] = busy_once
+            assert consumer._assignment is not None
+            await consumer._assignment.renew_locks()
+            assert asked.count("t") == 2
+            broker.store(b"after")
+            with anyio.fail_after(5):
+                await got.wait(2)
+
+
 async def test_an_orderly_consumer_does_not_touch_a_queue_whose_lock_it_does_not_get() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker):

@@ -221,7 +221,7 @@ class OrderlyConsumeService:
         self._handling = handling
         self._arrived: dict[ProcessQueue, anyio.Event] = {}
         self._busy: dict[ProcessQueue, anyio.Event] = {}
-        self._scopes: list[anyio.CancelScope] = []
+        self._scopes: dict[ProcessQueue, anyio.CancelScope] = {}
         self._limit = anyio.CapacityLimiter(handling.settings.consume_threads)
         self._stopping = False
 
@@ -232,18 +232,20 @@ class OrderlyConsumeService:
         arrived = self._arrived.get(process_queue)
         if arrived is None:
             self._arrived[process_queue] = anyio.Event()
-            self._scopes.append(self._handling.client.spawn(lambda: self._work(process_queue)))
+            self._scopes[process_queue] = self._handling.client.spawn(lambda: self._work(process_queue))
         else:
             arrived.set()
 
     async def drain(self) -> None:
         self._stopping = True
         await self._handling.await_handlers()
-        for scope in self._scopes:
+        for scope in self._scopes.values():
             scope.cancel()
 
     async def finish_queue(self, process_queue: ProcessQueue) -> None:
         """Await the handler that runs: the next owner must not begin before it is done."""
+        if process_queue in self._arrived:
+            self._arrived[process_queue].set()  # its task may be waiting for messages, of which none come any more
         with anyio.move_on_after(self._handling.settings.drain_timeout_ms / 1000):
             busy = self._busy.get(process_queue)
             if busy is not None:
@@ -262,6 +264,7 @@ class OrderlyConsumeService:
                     await self._consume(process_queue, message)
         finally:
             self._arrived.pop(process_queue, None)
+            self._scopes.pop(process_queue, None)
 
     async def _consume(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         """Until the handler takes it, the queue is taken away, or its tries are used up."""

@@ -6,6 +6,7 @@ message back to the broker, which delays it; orderly consumers hold the queue an
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -102,6 +103,15 @@ class MessageHandling:
             logger.info("message %s of %s is wanted again later: %s", message.message_id, message.topic, later)
             return later, FAILED
         except Exception as error:  # whatever a handler raises means: not consumed
+            logger.warning(
+                "the handler of message %s of %s (try %d) failed", message.message_id, message.topic,
+                message.reconsume_times + 1, exc_info=True,
+            )  # fmt: skip
+            return RetryLater(f"{type(error).__name__}: {error}"), EXCEPTION
+        except anyio.get_cancelled_exc_class() as error:
+            if _is_being_cancelled():
+                raise
+            # The handler awaited another task, which was cancelled: no reason for this one to end.
             logger.warning(
                 "the handler of message %s of %s (try %d) failed", message.message_id, message.topic,
                 message.reconsume_times + 1, exc_info=True,
@@ -302,3 +312,14 @@ class OrderlyConsumeService:
                 return message
         handling.acknowledge(process_queue, message)
         return None
+
+
+def _is_being_cancelled() -> bool:
+    """Whether the task that runs is. On asyncio a coroutine may raise CancelledError without: of a task that it awaited."""
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True  # trio's is always raised by a scope of the task's own
+    return task is None or task.cancelling() > 0

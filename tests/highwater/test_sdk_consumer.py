@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -318,6 +319,32 @@ async def test_a_failed_message_is_given_back_with_its_place() -> None:
         assert (header.origin_topic, header.max_reconsume_times, header.bname) == ("t", 4, "a")
         await eventually(lambda: (broker.pulls()[-1].queue_offset, len(got.messages)) == (2, 2))
     assert broker.offsets["t", 0] == 2
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_handler_that_awaited_a_task_which_was_cancelled_counts_as_failed(orderly: bool) -> None:
+    """On asyncio alone one task's end is raised in another. It must not end the program that consumes either."""
+
+    async def react(message: ReceivedMessage) -> None:
+        if len(got.messages) == 1:
+            other = asyncio.ensure_future(asyncio.sleep(60))
+            other.cancel()
+            await other
+
+    got = Got(react)
+    given_back: list[int] = []
+
+    async def main() -> None:
+        async with scripted_cluster() as (name_server, broker):
+            options = {"orderly": orderly, "consume_threads": 1, "suspend_current_queue_time_ms": 10}
+            async with consuming(name_server, got, **options) as consumer:
+                broker.store(b"first")
+                broker.store(b"second")
+                await eventually(lambda: consumer._offsets.get(QUEUE) == 2)
+                given_back.append(len(broker.server.of_code(RequestCode.CONSUMER_SEND_MSG_BACK)))
+
+    anyio.run(main)
+    assert given_back == [0 if orderly else 1]
 
 
 async def test_a_handler_that_takes_too_long_counts_as_failed() -> None:

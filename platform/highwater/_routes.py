@@ -138,8 +138,9 @@ class NameServers:
         count = len(self.addresses)
         failure: HighwaterError | None = None
         second_best: RemotingCommand | None = None
+        number = self._current
         for attempt in range(count):
-            address = self.addresses[self._current]
+            address = self.addresses[number]
             left_ms = (deadline - anyio.current_time()) * 1000
             if attempt and left_ms <= 0:
                 break
@@ -154,7 +155,10 @@ class NameServers:
                 if response.code != unless:
                     return response
                 second_best = response
-            self._current = (self._current + 1) % count
+            # Others are asking at the same time: each asks every name server, and one failure turns all to the next, once.
+            if self._current == number:
+                self._current = (number + 1) % count
+            number = (number + 1) % count
         if second_best is not None:
             return second_best
         assert failure is not None

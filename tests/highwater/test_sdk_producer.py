@@ -301,6 +301,18 @@ async def test_when_a_name_server_is_away_the_next_one_is_asked() -> None:
                 await producer.send(Message("t", b"body"))
 
 
+async def test_when_a_name_server_is_away_all_who_ask_at_once_are_answered_by_the_next_one() -> None:
+    topics = tuple(f"t{number}" for number in range(4))
+    async with cluster() as brokers:
+        routes = route_script({"a": brokers.a.address}, topics=topics)
+        brokers.name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+        for _ in range(3):
+            async with AsyncProducer([UNREACHABLE, brokers.name_server.address]) as producer:
+                async with anyio.create_task_group() as tasks:
+                    for topic in topics:
+                        tasks.start_soon(producer.send, Message(topic, b"body"))
+
+
 async def test_a_name_server_that_does_not_know_the_topic_does_not_have_the_last_word() -> None:
     async with cluster() as brokers, scripted_server(GET_ROUTEINFO_BY_TOPIC=route_script({}, topics=())) as young:
         for _ in range(4):

@@ -35,6 +35,8 @@ FIRST_RETRY_SECONDS = 0.5
 # A member that is new to a broker is on its list a moment after its heartbeat; not waiting for the next round keeps
 # two members from both working on all queues.
 MAX_RETRY_SECONDS = 5.0
+# How long a consumer that stops awaits a rebalance that is under way: longer than one of its requests takes.
+LAST_TURN_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class Assignment:
         self._wake = anyio.Event()
         self._turn = anyio.Lock()
         self._unsettled = 0
+        self._stopping = False
 
     def process_queues(self) -> list[ProcessQueue]:
         """The windows of the queues that are held."""
@@ -93,7 +96,8 @@ class Assignment:
                 for queue in [queue for queue in self._held if queue.topic not in self._subscriptions]:
                     await self._remove(queue)
                 for topic in list(self._subscriptions):
-                    settled &= await self._rebalance_logged(topic)
+                    if not self._stopping:
+                        settled &= await self._rebalance_logged(topic)
             self._unsettled = 0 if settled else self._unsettled + 1
             retry_seconds = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(self._unsettled - 1, 8))
             with anyio.move_on_after(self._interval_seconds if settled else min(self._interval_seconds, retry_seconds)):
@@ -117,6 +121,8 @@ class Assignment:
             # Computing a share without ourselves would give every queue away.
             await self._client.send_heartbeats()
             return False
+        if self._stopping:
+            return True
         share = allocate_averagely(self._client.client_id, route.subscribe_queues, members)
         change = plan_change((queue for queue in self._held if queue.topic == topic), share)
         for queue in change.removed:
@@ -170,7 +176,8 @@ class Assignment:
         process_queue.detached = True
         self._offsets.replace(queue, offset)
         await self._offsets.persist([queue])
-        self._add(queue)
+        if not self._stopping:
+            self._add(queue)
 
     async def _remove(self, queue: MessageQueue) -> None:
         held = self._held.pop(queue)
@@ -213,6 +220,13 @@ class Assignment:
                 held.process_queue.dropped = True
                 held.scope.cancel()
                 await self._begin_anew(held.process_queue, offset)
+
+    async def stop_rebalancing(self) -> None:
+        """Take no more queues. A rebalance that is under way may be getting locks, which are to be given back with its queues."""
+        self._stopping = True
+        with anyio.move_on_after(LAST_TURN_SECONDS):
+            async with self._turn:
+                pass
 
     def stop_pulling(self) -> None:
         """Fetch nothing more; what is being handled may finish and still counts."""

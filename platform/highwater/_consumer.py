@@ -226,6 +226,7 @@ class AsyncPushConsumer:
         if assignment is not None and service is not None and self._rebalancing is not None:
             self._assignment = None
             with anyio.CancelScope(shield=True):
+                await assignment.stop_rebalancing()
                 self._rebalancing.cancel()
                 assignment.stop_pulling()
                 await service.drain()

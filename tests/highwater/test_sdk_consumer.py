@@ -519,6 +519,26 @@ async def test_an_orderly_consumer_goes_on_when_a_broker_gives_no_answer_about_i
                 await got.wait(2)
 
 
+async def test_a_lock_that_an_orderly_consumer_gets_while_it_stops_is_given_back() -> None:
+    """Its next owner would wait a minute for it."""
+    got = Got()
+    async with scripted_cluster() as (name_server, broker):
+
+        async def slow(request: RemotingCommand) -> RemotingCommand:
+            answer = broker.lock(request)
+            await anyio.sleep(0.3)
+            return answer
+
+        broker.server.scripts[RequestCode.LOCK_BATCH_MQ] = slow
+        async with consuming(name_server, got, orderly=True):
+            locks = await broker.server.seen(RequestCode.LOCK_BATCH_MQ)
+    asked, given_back = (
+        {queue.topic for request in requests for queue in bodies.LockBatchRequestBody.from_json(request.body).mq_set}
+        for requests in (locks, broker.server.of_code(RequestCode.UNLOCK_BATCH_MQ))
+    )
+    assert asked == given_back
+
+
 async def test_an_orderly_consumer_does_not_touch_a_queue_whose_lock_it_does_not_get() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker):

@@ -14,6 +14,7 @@ from brokerd.acl_file import Permission
 from brokerd.acl_needs import Kind
 from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals, not_written
+from brokerd.replica.in_sync import SendVerdict
 from brokerd.replies import AfterDurable, Refusal, Reply
 from brokerd.store import DiskFullError, MessageIllegalError, MessageToStore, StoreError
 from mqwire.codes import PermName, RequestCode, ResponseCode
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from brokerd.acl import AccessControl
     from brokerd.processors.context import DelayedMessages
     from brokerd.quotas import Quotas
+    from brokerd.replica.replica import Replica
     from brokerd.store import AppendResult, MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
@@ -48,6 +50,7 @@ logger = logging.getLogger(__name__)
 _DLQ_QUEUES_PER_GROUP = 1
 _FIRST_RETRY_DELAY_LEVEL = 3
 _HAS_UNIT_SUB = 1 << 1
+_MASTER_ALONE = "the copy is on the master alone: too few slaves are in sync (inSyncReplicas)"
 
 
 class _Broker(Protocol):
@@ -59,6 +62,7 @@ class _Broker(Protocol):
     acl: AccessControl | None
     quotas: Quotas
     random: Random
+    replica: Replica
 
     @property
     def schedule(self) -> DelayedMessages: ...
@@ -74,7 +78,9 @@ class _Broker(Protocol):
 
 @answers_refusals
 def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """Answered once the copy is held as flushDiskType asks: the consumer then counts the message as consumed."""
+    """Answered once the copy is held as a message must be, or by the master alone while slaves are away: the consumer then counts
+    the message as consumed.
+    """
     header = request.header(ConsumerSendMsgBackRequestHeader)
     group = broker.subscription_groups.find_or_create(header.group)
     if group is None:
@@ -114,7 +120,12 @@ def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand
         broker.quotas.sent(credential, topic, 1, len(again.body))
     if is_dead:
         logger.info("message %s of group %s goes to its dead letters", message.offset_message_id, header.group)
-    return AfterDurable(request.reply(), result.physical_offset + result.size_bytes)
+    end_offset = result.physical_offset + result.size_bytes
+    if broker.replica.verdict(end_offset) is SendVerdict.SLAVE_NOT_AVAILABLE:
+        # As a commit is answered then. Clients take any other code for a failure, and give the message back again: each try would
+        # leave two copies, or more, for as long as slaves are away.
+        return request.reply(remark=_MASTER_ALONE)
+    return AfterDurable(request.reply(), end_offset)
 
 
 def _look_up(broker: _Broker, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:

@@ -12,6 +12,7 @@ from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
+from tests.brokerd.replicated_broker import in_sync_pair, settle
 from tests.sim.store_harness import message
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -107,6 +108,20 @@ def test_a_message_larger_than_the_maximum_size_is_now_is_retried_all_the_same(m
     assert send_back(broker, taken_before.physical_offset).code == ResponseCode.SUCCESS
     deliver_all(broker)
     assert len(broker.messages("%RETRY%g")) == 1
+
+
+def test_a_message_is_taken_back_by_a_master_that_is_alone(make_broker: MakeBroker) -> None:
+    """With any other answer clients give it back again, and each of these copies twice more when it fails."""
+    leader, follower = in_sync_pair(make_broker)
+    leader.create_topic("orders")
+    leader.create_group("g")
+    offset = stored(leader).physical_offset
+    settle(leader, follower)
+    leader.clock.advance(60)
+    leader.broker.held_changed()
+    answer = send_back(leader, offset)
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.remark == "the copy is on the master alone: too few slaves are in sync (inSyncReplicas)"
 
 
 def test_a_negative_delay_level_asks_for_the_dead_letters(retry_broker: BrokerUnderTest) -> None:

@@ -86,15 +86,19 @@ def reset_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply
         targets = {queue_id: _at_time(broker, topic, queue_id, header.timestamp) for queue_id in queue_ids}
     if not targets:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic} has no read queues: there is nothing to reset")
-    logger.warning("%s resets group %s in topic %s", peer.remote_address[0], group, topic)
-    try:
-        broker.consumer_offsets.reset(topic, group, targets)
-    except StoreError as error:
-        raise not_written(error) from error
-    broker.offsets_reset(topic, group, targets)
+    # Requests for one queue say False without meaning it.
+    staying = _in_front(broker, topic, group, targets) if header.is_force is False and header.queue_id < 0 else {}
+    resets = {queue_id: offset for queue_id, offset in targets.items() if queue_id not in staying}
+    if resets:
+        logger.warning("%s resets group %s in topic %s", peer.remote_address[0], group, topic)
+        try:
+            broker.consumer_offsets.reset(topic, group, resets)
+        except StoreError as error:
+            raise not_written(error) from error
+        broker.offsets_reset(topic, group, resets)
     table = {
         MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id): offset
-        for queue_id, offset in targets.items()
+        for queue_id, offset in {**targets, **staying}.items()
     }
     return broker.metadata_log.answer(request.reply(body=ResetOffsetBody(offset_table=table).to_json()))
 
@@ -113,6 +117,12 @@ def _at_time(broker: _Broker, topic: str, queue_id: int, timestamp_ms: int) -> i
     if timestamp_ms <= _LATEST:
         return broker.store.max_offset(topic, queue_id)
     return broker.store.offset_by_time(topic, queue_id, timestamp_ms)
+
+
+def _in_front(broker: _Broker, topic: str, group: str, targets: dict[int, int]) -> dict[int, int]:
+    """The group's offsets in the queues where it is at the target or in front of it: there it would pass over messages."""
+    offsets = {queue_id: broker.consumer_offsets.query(topic, group, queue_id) for queue_id in targets}
+    return {queue_id: offset for queue_id, offset in offsets.items() if 0 <= offset <= targets[queue_id]}
 
 
 @answers_refusals

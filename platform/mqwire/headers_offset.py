@@ -95,8 +95,8 @@ class ResetOffsetRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
     queue_id: Int32 = -1
     offset: Int64 | None = None
     timestamp: Int64
-    # Go's client leaves it out and expects the broker to go on.
-    is_force: bool = False
+    # False: queues are only set back. Go's client leaves it out and expects the broker to go on.
+    is_force: bool | None = None
 
 
 class CloneGroupOffsetRequestHeader(RpcRequestHeader, frozen=True, kw_only=True):

@@ -215,6 +215,15 @@ def test_a_reset_lowers_and_raises_for_an_offline_group(offsets_broker: BrokerUn
     assert query(offsets_broker) == 10
 
 
+def test_a_reset_that_is_not_forced_passes_over_no_messages(offsets_broker: BrokerUnderTest) -> None:
+    commit(offsets_broker, 4)
+    body = ResetOffsetBody.from_json(reset(offsets_broker, timestamp=-1, is_force=False).body)
+    assert body.offset_table == {queue(0): 4, queue(1): 0, queue(2): 0, queue(3): 0}
+    assert not offsets_broker.broker.consumer_offsets.has_reset("orders", "g", 0)
+    reset(offsets_broker, timestamp=0, is_force=False)
+    assert query(offsets_broker) == 0
+
+
 def test_a_reset_of_one_queue_to_an_offset(offsets_broker: BrokerUnderTest) -> None:
     commit(offsets_broker, 8)
     body = ResetOffsetBody.from_json(reset(offsets_broker, queue_id=0, offset=5).body)

@@ -115,7 +115,7 @@ class Dispatcher:
         until_s = monotonic() + _TURN_S
         for number, command in enumerate(commands):
             if command.flag & 1:
-                self._broker.client_calls.answered(peer, command)
+                self._take_answer(peer, command)
                 continue
             if command.code in SEND_CODES:
                 sends.append(command)
@@ -148,6 +148,12 @@ class Dispatcher:
         if self._looks_took_s > _TURN_S:
             self._looks_from_s = self._broker.clock.monotonic() + self._looks_took_s
             self._looks_took_s = 0.0
+
+    def _take_answer(self, peer: Peer, answer: RemotingCommand) -> None:
+        try:
+            self._broker.client_calls.answered(peer, answer)
+        except Exception:
+            logger.exception("%r: its answer %d could not be handed on", peer, answer.opaque)
 
     def _send(self, peer: Peer, requests: list[RemotingCommand]) -> None:
         try:

@@ -208,7 +208,7 @@ class Server:
             max_header_bytes=_MAX_HEADER_BYTES,
         )
         try:
-            if self._tls.is_offered:
+            if self._tls.is_offered and not peer.closed:  # as one that has made room for another before its turn came
                 # The peer's before the handshake, so that closing a peer to make room for another frees its descriptor at once.
                 peer.socket = await self._tls.accept(peer.socket)
                 if isinstance(peer.socket, TlsSocket):
@@ -219,6 +219,9 @@ class Server:
             logger.debug("%r: %s", peer, error)
         except RemoteProtocolError as error:
             logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
+        except Exception:
+            # A fault of ours costs this peer its connection, not everyone the broker.
+            logger.exception("%r: closing after an error of this program", peer)
         finally:
             self._admission.leave(peer)
             if peers is not None:

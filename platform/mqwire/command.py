@@ -356,9 +356,10 @@ def _decode_json_header(header: bytes, body: bytes | memoryview) -> RemotingComm
 def _decode_loose_json_header(header: bytes) -> _JsonHeader:
     """Headers of clients that write field values as numbers or booleans rather than strings."""
     try:
-        raw = json.loads(header)
+        # Half a surrogate pair would make a text that no answer could repeat. From bytes, `json` takes one that is written as if it
+        # were a character, and UTF-16 with it.
+        raw = json.loads(header.decode())
         if b"\\u" in header:
-            # Half a surrogate pair would make a text that no answer could repeat.
             json.dumps(raw, ensure_ascii=False).encode()
         if not isinstance(raw, dict):
             raise RemoteProtocolError("the JSON header is not an object")

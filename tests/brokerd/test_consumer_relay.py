@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -128,6 +129,16 @@ def test_a_code_that_no_header_can_hold_is_an_error(broker: BrokerUnderTest, adm
     ask(broker, peer=admin)
     respond(broker, member, member.take()[0], 70_000)
     assert admin.take()[0].code == ResponseCode.SYSTEM_ERROR
+
+
+def test_an_answer_that_cannot_be_handed_on_ends_no_connection(
+    broker: BrokerUnderTest, admin: RecordingPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = join(broker)
+    ask(broker, peer=admin)
+    monkeypatch.setattr(admin, "send", Mock(side_effect=UnicodeEncodeError("utf-8", "\ud800", 0, 1, "half a pair")))
+    respond(broker, member, member.take()[0])
+    assert len(broker.broker.client_calls) == 0
 
 
 @pytest.mark.parametrize(("group", "client_id"), [("none", "c@1"), (GROUP, "none")])

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 import trio
 
+from brokerd.admission import Admission
 from brokerd.config import BrokerConfig
 from brokerd.environment import OsNetwork
 from brokerd.server import Server
@@ -267,6 +268,22 @@ def accounts_asked(address: str, context: ssl.SSLContext) -> int:
     Signer(PLATFORM).sign(request)
     with secured(address, context) as stream:
         return exchange(stream, request).code
+
+
+@pytest.mark.trio
+async def test_a_connection_that_made_room_before_its_first_turn_ends_no_broker(authority: Authority) -> None:
+    cert_path, key_path = paths(authority, "room").values()
+    config = BrokerConfig(
+        bind_address="127.0.0.1", listen_port=0, tls_server_cert_path=cert_path, tls_server_key_path=key_path
+    )
+    server = Server(config, OsNetwork())
+    server._admission = Admission(1)
+    server.listen()
+    with trio.fail_after(30), connect(server.address), connect(server.address):  # both are accepted in one step
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run, Mock())
+            (await trio.to_thread.run_sync(secured, server.address, authority.client_context())).close()
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.trio

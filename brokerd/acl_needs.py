@@ -18,6 +18,11 @@ from mqwire.bodies import CheckClientRequestBody, HeartbeatData, LockBatchReques
 from mqwire.codes import HighwaterRequestCode as OwnCode
 from mqwire.codes import RequestCode as Code
 from mqwire.command import RemotingCommand
+from mqwire.errors import RemoteProtocolError
+
+# Each takes a broker some 10 us, while others wait. No client has as many.
+SUBSCRIPTIONS_MAX: Final = 4096
+LOCKS_AT_ONCE_MAX: Final = 8192
 
 
 class Kind(Enum):
@@ -78,20 +83,41 @@ def _consume_stats(request: RemotingCommand) -> list[Need]:
 def _heartbeat(request: RemotingCommand) -> list[Need]:
     """Each group that the client joins, and each topic that it subscribes to there."""
     needs = []
-    for consumer in HeartbeatData.from_json(request.body).consumer_data_set:
+    for consumer in heartbeat_of(request).consumer_data_set:
         needs.append(Need(Kind.GROUP, consumer.group_name, _SUB))
         needs += [Need(Kind.TOPIC, data.topic, _SUB) for data in consumer.subscription_data_set]
     return needs
 
 
+def heartbeat_of(request: RemotingCommand) -> HeartbeatData:
+    """A HEART_BEAT's body; raises RemoteProtocolError, also where it names so many topics that others would wait."""
+    data = HeartbeatData.from_client(request.body)
+    count = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
+    if count > SUBSCRIPTIONS_MAX:
+        raise RemoteProtocolError(
+            f"the heartbeat names {count} subscriptions, at most {SUBSCRIPTIONS_MAX} are taken: use several client instances"
+        )
+    return data
+
+
+def locks_of(request: RemotingCommand) -> LockBatchRequestBody:
+    """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ; raises RemoteProtocolError, also for so many queues that others would wait."""
+    body = LockBatchRequestBody.from_client(request.body)
+    if len(body.mq_set) > LOCKS_AT_ONCE_MAX:
+        raise RemoteProtocolError(
+            f"{len(body.mq_set)} queues at once: at most {LOCKS_AT_ONCE_MAX} are locked or unlocked so"
+        )
+    return body
+
+
 def _locks(request: RemotingCommand) -> list[Need]:
-    body = LockBatchRequestBody.from_json(request.body)
+    body = locks_of(request)
     topics = dict.fromkeys(queue.topic for queue in body.mq_set)
     return [Need(Kind.GROUP, body.consumer_group or "", _SUB), *(Need(Kind.TOPIC, topic, _SUB) for topic in topics)]
 
 
 def _client_config(request: RemotingCommand) -> list[Need]:
-    body = CheckClientRequestBody.from_json(request.body)
+    body = CheckClientRequestBody.from_client(request.body)
     return [Need(Kind.GROUP, body.group, _SUB)] if body.group else []
 
 

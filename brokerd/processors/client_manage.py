@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from brokerd.acl import credential_of
+from brokerd.acl_needs import heartbeat_of
 from brokerd.client_channel import ClientChannel
 from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
@@ -58,7 +59,7 @@ class _Broker(Protocol):
 @answers_refusals
 def heart_beat(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Registers the client in its groups, making groups and retry topics where that is allowed."""
-    data = HeartbeatData.from_json(request.body)
+    data = heartbeat_of(request)
     if len(data.consumer_data_set) + len(data.producer_data_set) > _GROUPS_PER_CLIENT_MAX:
         raise Refusal(
             ResponseCode.INVALID_PARAMETER,
@@ -193,7 +194,7 @@ def unregister_client(broker: _Broker, peer: Peer, request: RemotingCommand) -> 
 
 def check_client_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Whether this broker understands a subscription's filter expression."""
-    subscription = CheckClientRequestBody.from_json(request.body).subscription_data
+    subscription = CheckClientRequestBody.from_client(request.body).subscription_data
     if subscription is not None and subscription.expression_type not in ("", "TAG"):
         return request.reply(
             ResponseCode.SYSTEM_ERROR,

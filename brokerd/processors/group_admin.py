@@ -48,7 +48,7 @@ class _Broker(Protocol):
 def update_and_create_subscription_group(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Answered when as many replicas hold it as a message needs."""
     changing_tables(broker.metadata_log)
-    _put(broker, peer, [SubscriptionGroupConfig.from_json(request.body)])
+    _put(broker, peer, [SubscriptionGroupConfig.from_client(request.body)])
     return broker.metadata_log.answer(request.reply())
 
 
@@ -56,7 +56,7 @@ def update_and_create_subscription_group(broker: _Broker, peer: Peer, request: R
 def update_and_create_subscription_group_list(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Several groups, all or none."""
     changing_tables(broker.metadata_log)
-    configs = SubscriptionGroupList.from_json(request.body).group_config_list
+    configs = SubscriptionGroupList.from_client(request.body).group_config_list
     if not configs:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "the list of groups is empty")
     _put(broker, peer, configs)

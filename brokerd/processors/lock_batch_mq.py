@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from brokerd.acl_needs import locks_of
 from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
 from brokerd.replies import Refusal, Reply
@@ -30,7 +31,7 @@ class _Broker(Protocol):
 @answers_refusals
 def lock_batch_mq(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Answers the queues that the client holds now, for 60 s; the others belong to another member."""
-    body = LockBatchRequestBody.from_json(request.body)
+    body = locks_of(request)
     group, client_id = _who(body)
     locked = broker.rebalance_locks.try_lock_batch(
         group, [queue for queue in body.mq_set if _exists(broker, queue)], client_id
@@ -40,7 +41,7 @@ def lock_batch_mq(broker: _Broker, peer: Peer, request: RemotingCommand) -> Repl
 
 @answers_refusals
 def unlock_batch_mq(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    body = LockBatchRequestBody.from_json(request.body)
+    body = locks_of(request)
     group, client_id = _who(body)
     broker.rebalance_locks.unlock_batch(group, body.mq_set, client_id)
     return request.reply()

@@ -91,7 +91,7 @@ def update_and_create_topic_list(broker: _Broker, peer: Peer, request: RemotingC
     """Several topics, all or none."""
     changing_tables(broker.metadata_log)
     configs = []
-    for config in CreateTopicListRequestBody.from_json(request.body).topic_config_list:
+    for config in CreateTopicListRequestBody.from_client(request.body).topic_config_list:
         text = ",".join(
             name if name.startswith("-") else f"+{name.removeprefix('+')}={value}"
             for name, value in config.attributes.items()
@@ -185,7 +185,7 @@ def page(
         return names
     begin = max(first or 0, 0)
     try:
-        if not data_version or DataVersion.from_json(data_version.encode()) != current:
+        if not data_version or DataVersion.from_client(data_version.encode()) != current:
             begin = 0
     except RemoteProtocolError:
         begin = 0

@@ -11,7 +11,8 @@ scanner that also takes what fastjson writes and accepts:
     "\\x41 \\v \\'", raw control characters          Java's escapes
 
 It is linear in its input: each character is looked at by one regular expression once. Depth and size are bounded, so
-that no input can cost more than its own length.
+that no input can cost more than its own length. Where that is too much, as it is for a daemon that serves others meanwhile
+(a mebibyte of small values takes seconds), the number of values, names and escapes has a bound of its own.
 
 Writing: names of maps are written as standard JSON wherever that is possible (`{"0":"..."}`: Java and Go's client both
 take it, Go's splits the text at the first colon), and as objects where Java's type asks for an object.
@@ -63,12 +64,14 @@ def loads(
     object_key: Callable[[dict[Any, Any]], Hashable] | None = None,
     max_depth: int = MAX_DEPTH,
     max_length_bytes: int = MAX_LENGTH_BYTES,
+    max_parts: int = MAX_LENGTH_BYTES,
 ) -> Any:
     """Read one value: dict, list, str, int, float, bool or None.
 
     Numbers as member names become their text. Objects as member names become what `object_key` makes of them; without
     it they are refused. Members that are null are left out, as Java doesn't distinguish them from absent ones; of members with
-    one name the last counts. Raises RemoteProtocolError for anything else, and for what is too deep or too long.
+    one name the last counts. Raises RemoteProtocolError for anything else, and for what is too deep, too long, or has more values,
+    names and escapes than `max_parts`.
     """
     length_bytes = len(data)
     if length_bytes > max_length_bytes:
@@ -77,7 +80,7 @@ def loads(
         text = bytes(data).decode()
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"a JSON text is not UTF-8 at byte {error.start}") from error
-    scanner = _Scanner(text, object_key, max_depth)
+    scanner = _Scanner(text, object_key, max_depth, max_parts)
     value, position = scanner.value(0, 0)
     position = scanner.skip(position)
     if position != len(text):
@@ -88,12 +91,15 @@ def loads(
 class _Scanner:
     """One text; every method takes a position and gives what it read with the position after it."""
 
-    __slots__ = ("_max_depth", "_object_key", "_text")
+    __slots__ = ("_max_depth", "_object_key", "_parts_left", "_text")
 
-    def __init__(self, text: str, object_key: Callable[[dict[Any, Any]], Hashable] | None, max_depth: int) -> None:
+    def __init__(
+        self, text: str, object_key: Callable[[dict[Any, Any]], Hashable] | None, max_depth: int, max_parts: int
+    ) -> None:
         self._text = text
         self._object_key = object_key
         self._max_depth = max_depth
+        self._parts_left = max_parts
 
     def error(self, position: int, what: str) -> RemoteProtocolError:
         seen = self._text[position : position + 20]
@@ -108,7 +114,13 @@ class _Scanner:
             raise self.error(position, "the text ends too early")
         return self._text[position]
 
+    def _count_part(self, position: int) -> None:
+        self._parts_left -= 1
+        if self._parts_left < 0:
+            raise self.error(position, "too many values, names and escapes")
+
     def value(self, position: int, depth: int) -> tuple[Any, int]:
+        self._count_part(position)
         position = self.skip(position)
         first = self._peek(position)
         if first == "{":
@@ -146,6 +158,7 @@ class _Scanner:
         return members, position + 1
 
     def _member_name(self, position: int, depth: int) -> tuple[Hashable, int]:
+        self._count_part(position)
         first = self._peek(position)
         if first in "\"'":
             return self._quoted(position, first)
@@ -215,6 +228,7 @@ class _Scanner:
             parts.append(character)
 
     def _escape(self, position: int) -> tuple[str, int]:
+        self._count_part(position)
         letter = self._peek(position + 1)
         if letter == "u":
             unit = self._hexadecimal(position + 2, 4)

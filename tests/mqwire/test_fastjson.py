@@ -103,6 +103,13 @@ def test_length_is_bounded() -> None:
         fastjson.loads(b'"' + b"x" * 10 + b'"', max_length_bytes=10)
 
 
+@pytest.mark.parametrize("text", [b"[1,2,3]", b"{a:1,b:2}", b'"\\n\\n\\n"', b"[[[]]]"])
+def test_a_text_has_a_bounded_number_of_values_names_and_escapes(text: bytes) -> None:
+    assert fastjson.loads(text, max_parts=5)
+    with pytest.raises(RemoteProtocolError, match="too many"):
+        fastjson.loads(text, max_parts=2)
+
+
 # Were any of these quadratic, the test would not end before its timeout.
 EXPENSIVE = [
     pytest.param(b"[" + b"0," * 150_000 + b"]", id="items"),

@@ -18,7 +18,15 @@ from brokerd.dispatch import LOOKS
 from brokerd.long_polling import MAX_HELD_BYTES, HeldPull, PullRequestHoldService
 from brokerd.metadata_record import MetadataRecord
 from mqwire.acl import sign_request
-from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from mqwire.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequestBody,
+    MessageQueue,
+    ProducerData,
+    SubscriptionData,
+)
+from mqwire.bodies.base import CLIENT_BYTES_MAX, CLIENT_PARTS_MAX
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import MAX_EXT_FIELDS, RemotingCommand
 from mqwire.escaped_logs import escaped
@@ -217,6 +225,57 @@ def test_pulls_make_no_more_groups_than_heartbeats(
 def heartbeat_answer(broker: BrokerUnderTest, data: HeartbeatData) -> tuple[int, str]:
     reply = ask(broker, RequestCode.HEART_BEAT, PROGRAM, body=data.to_json())
     return reply.code, reply.remark or ""
+
+
+LOOSE = (
+    b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[],x:[%b]}'  # the name without quotes is not standard JSON
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "remark"),
+    [
+        pytest.param(RequestCode.HEART_BEAT, LOOSE % (b"1," * CLIENT_PARTS_MAX), "too many values", id="values"),
+        pytest.param(RequestCode.HEART_BEAT, LOOSE % b"1,".ljust(CLIENT_BYTES_MAX), "are read", id="bytes"),
+        pytest.param(
+            RequestCode.HEART_BEAT,
+            HeartbeatData(
+                client_id="c",
+                consumer_data_set=[
+                    ConsumerData(
+                        group_name=f"g{number}",
+                        consume_type="CONSUME_PASSIVELY",
+                        subscription_data_set=[SubscriptionData(topic="orders", sub_string="*")] * 2048,
+                    )
+                    for number in range(3)
+                ],
+            ).to_json(),
+            "6144 subscriptions",
+            id="subscriptions",
+        ),
+        *(
+            pytest.param(
+                code,
+                LockBatchRequestBody(
+                    consumer_group="g",
+                    client_id="c",
+                    mq_set=[
+                        MessageQueue(topic="orders", broker_name="broker-a", queue_id=number) for number in range(8193)
+                    ],
+                ).to_json(),
+                "8193 queues",
+                id=code.name,
+            )
+            for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
+        ),
+    ],
+)
+def test_a_body_that_would_hold_up_everyone_is_refused(
+    platform_broker: BrokerUnderTest, code: int, body: bytes, remark: str
+) -> None:
+    answer = ask(platform_broker, code, PROGRAM, body=body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert remark in str(answer.remark)
 
 
 def test_names_that_no_client_gives_are_refused(platform_broker: BrokerUnderTest) -> None:

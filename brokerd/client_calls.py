@@ -22,6 +22,9 @@ CALL_TIMEOUT_S: Final = 10.0
 # An administrator's few looks; more at once are a mistake, or an attempt to keep a consumer from its work.
 CALLS_PER_CLIENT_MAX: Final = 8
 CALLS_MAX: Final = 1024
+# Of the answers that one request gathers, and of all that are gathered: they are kept until the last has come, and read at once.
+GATHERED_BYTES_MAX: Final = 128 * 1024
+GATHERED_BYTES_OF_ALL_MAX: Final = 8 * 1024 * 1024
 # A request may carry a message, and a connection with much more unread than this is ended.
 UNREAD_MAX_BYTES: Final = 4 * 1024 * 1024
 # Two bytes in the binary header, which the requester's answer may have.
@@ -41,11 +44,12 @@ class _Call:
 
 @dataclass(slots=True)
 class _Gathering:
-    """One request that several clients answer. Who fails to is left out."""
+    """One request that several clients answer. Who fails to, or says too much, is left out."""
 
     waits_for: int
     combine: Callable[[Mapping[str, RemotingCommand]], bytes]
     answers: dict[str, RemotingCommand] = field(default_factory=dict)
+    size_bytes: int = 0  # of the answers
 
 
 class ClientCalls:
@@ -61,13 +65,18 @@ class ClientCalls:
     def __len__(self) -> int:
         return len(self._calls)
 
+    @property
+    def room(self) -> int:
+        """How many more clients can be asked now."""
+        return CALLS_MAX - len(self._calls)
+
     def refusal(self, client: Peer) -> str | None:
         """Why the client is asked nothing more now, as a remark; None when it can be."""
         if len(self._opaques.get(client.id, ())) >= CALLS_PER_CLIENT_MAX:
             return f"it has yet to answer {CALLS_PER_CLIENT_MAX} requests"
         if client.pending_bytes > UNREAD_MAX_BYTES:
             return f"it has yet to read {client.pending_bytes} bytes"
-        if len(self._calls) >= CALLS_MAX:
+        if self.room <= 0:
             return f"this broker waits for {CALLS_MAX} answers of clients already"
         return None
 
@@ -96,7 +105,7 @@ class ClientCalls:
         now_s: float,
     ) -> None:
         """Send each client, by its id, its command; once all have answered or can't any more, `combine` makes the body of the
-        requester's answer of the answers that came. Ask `refusal` of each first.
+        requester's answer of the answers that came. Ask `refusal` of each first, and whether there is `room` for all.
         """
         gathering = _Gathering(len(clients), combine)
         for client_id, (client, command) in clients.items():
@@ -112,7 +121,10 @@ class ClientCalls:
             logger.debug("%r answers %d, which no one waits for", client, answer.opaque)
             return
         if call.gathering is not None:
-            _gather(call, call.gathering, answer)
+            has_room = self._has_room(call.gathering, len(answer.body))
+            if not has_room:
+                logger.warning("%s answered with %d bytes, which are too many: left out", call.called, len(answer.body))
+            _gather(call, call.gathering, answer if has_room else None)
             return
         if not -_CODE_MAX <= answer.code <= _CODE_MAX:
             _reply(
@@ -146,6 +158,14 @@ class ClientCalls:
         for key in [key for key, call in self._calls.items() if call.requester is peer]:
             self._take(*key)
 
+    def _has_room(self, gathering: _Gathering, more_bytes: int) -> bool:
+        if gathering.size_bytes + more_bytes > GATHERED_BYTES_MAX:
+            return False
+        all_of_them = {id(gathering): gathering}
+        all_of_them.update((id(call.gathering), call.gathering) for call in self._calls.values() if call.gathering)
+        held_bytes = sum(one.size_bytes for one in all_of_them.values())
+        return held_bytes + more_bytes <= GATHERED_BYTES_OF_ALL_MAX
+
     def _take(self, client_id: int, opaque: int) -> _Call | None:
         call = self._calls.pop((client_id, opaque), None)
         if call is not None:
@@ -166,6 +186,7 @@ def _reply(call: _Call, code: int, remark: str) -> None:
 def _gather(call: _Call, gathering: _Gathering, answer: RemotingCommand | None) -> None:
     if answer is not None and answer.code == ResponseCode.SUCCESS:
         gathering.answers[call.called] = answer
+        gathering.size_bytes += len(answer.body)
     gathering.waits_for -= 1
     if gathering.waits_for == 0:
         _send(call, call.request.reply(body=gathering.combine(gathering.answers)))

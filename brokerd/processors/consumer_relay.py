@@ -9,6 +9,7 @@ that the requester may read; a client id that is not online is an error, where R
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -122,6 +123,7 @@ def get_consumer_status(broker: _Broker, peer: Peer, request: RemotingCommand) -
         for client_id, channel in channels.items()
         if broker.client_calls.refusal(channel.peer) is None
     }
+    asked = dict(itertools.islice(asked.items(), broker.client_calls.room))
     if not asked:
         raise Refusal(
             ResponseCode.SYSTEM_BUSY, "no member is asked: each has yet to answer or to read; try again in a moment"
@@ -136,7 +138,7 @@ def _status_body(answers: Mapping[str, RemotingCommand]) -> bytes:
     table = {}
     for client_id, answer in answers.items():
         try:
-            table[client_id] = GetConsumerStatusBody.from_json(bytes(answer.body)).message_queue_table
+            table[client_id] = GetConsumerStatusBody.from_client(bytes(answer.body)).message_queue_table
         except RemoteProtocolError as error:
             logger.warning("%s answered what is no consumer's status: %s", client_id[:_SHOWN_CHARACTERS], error)
     return GetConsumerStatusBody(consumer_table=table).to_json()

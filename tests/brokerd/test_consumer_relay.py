@@ -8,9 +8,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from brokerd.client_calls import CALL_TIMEOUT_S, CALLS_MAX, CALLS_PER_CLIENT_MAX, UNREAD_MAX_BYTES
+from brokerd import client_calls
+from brokerd.client_calls import (
+    CALL_TIMEOUT_S,
+    CALLS_MAX,
+    CALLS_PER_CLIENT_MAX,
+    GATHERED_BYTES_MAX,
+    UNREAD_MAX_BYTES,
+)
 from mqwire.acl import SessionCredentials
 from mqwire.bodies import GetConsumerStatusBody, MessageQueue
+from mqwire.bodies.base import CLIENT_PARTS_MAX
 from mqwire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from mqwire.command import RemotingCommand
 from mqwire.message import decode_record, offset_message_id, pack_host
@@ -423,6 +431,41 @@ def test_members_that_never_say_where_they_are_end_the_wait(broker: BrokerUnderT
     broker.clock.advance(CALL_TIMEOUT_S)
     broker.broker.answer_expired()
     assert statuses(admin.take()[0]) == {}
+
+
+def test_the_statuses_of_all_members_have_a_bound(
+    broker: BrokerUnderTest, admin: RecordingPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [join(broker, client_id=f"c@{number}") for number in range(3)]
+    other = RecordingPeer()
+    ask_status(broker, other)
+    respond(broker, members[0], asked_where(members[0]), body=status_at(1).ljust(1000))
+    ask_status(broker, admin)
+    asked = [asked_where(members[0]), *(member.take()[-1] for member in members[1:])]
+    respond(broker, members[0], asked[0], body=status_at(3).ljust(GATHERED_BYTES_MAX - 1000))
+    respond(broker, members[1], asked[1], body=status_at(5).ljust(1001))
+    monkeypatch.setattr(client_calls, "GATHERED_BYTES_OF_ALL_MAX", GATHERED_BYTES_MAX + 1)
+    respond(broker, members[2], asked[2], body=status_at(7).ljust(2))
+    assert statuses(admin.take()[0]) == {"c@0": {QUEUE: 3}}
+
+
+def test_a_status_that_would_hold_up_everyone_is_left_out(broker: BrokerUnderTest, admin: RecordingPeer) -> None:
+    member = join(broker)
+    ask_status(broker, admin)
+    body = b'{"messageQueueTable":{},x:[' + b"1," * CLIENT_PARTS_MAX + b"]}"
+    respond(broker, member, asked_where(member), body=body)
+    assert statuses(admin.take()[0]) == {}
+
+
+def test_no_more_members_are_asked_where_they_are_than_all_clients_together_may_be(
+    broker: BrokerUnderTest, admin: RecordingPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [join(broker, client_id=f"c@{number}") for number in range(3)]
+    for member in members:
+        member.take()
+    monkeypatch.setattr(client_calls, "CALLS_MAX", 2)
+    ask_status(broker, admin)
+    assert [len(member.take()) for member in members] == [1, 1, 0]
 
 
 def test_a_group_without_members_has_no_status(broker: BrokerUnderTest, admin: RecordingPeer) -> None:

@@ -43,6 +43,7 @@ from brokerd.services.delay_level import ScheduleMessageService
 from brokerd.services.flush import FlushService
 from brokerd.services.leader_port import LeaderPort
 from brokerd.services.loop_lag import LoopLag
+from brokerd.services.member_notices import MemberNotices
 from brokerd.services.message_index import MessageIndexService
 from brokerd.services.metadata_log import MetadataLog
 from brokerd.services.peer_repair import repair_from_peers
@@ -130,6 +131,7 @@ class Broker:
         self.table_files = TableFiles(self.threads, (self.topic_configs, self.subscription_groups))
         self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms, disk, write)
         self.consumers = ConsumerManager(config, clock.monotonic)
+        self.member_notices = MemberNotices(self.consumers)
         self.producers = ProducerManager(config, clock.monotonic)
         self.client_calls = ClientCalls()
         self.rebalance_locks = RebalanceLockManager(clock.monotonic)

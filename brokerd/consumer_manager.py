@@ -1,7 +1,8 @@
 """ConsumerManager: who consumes in which group, and what each group subscribes to.
 
 In memory only: clients report it again with every heartbeat. Whenever a group's membership changes, its members are notified
-(NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues again at once rather than with their next poll.
+(NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues again at once rather than with their next poll: a few at once, many in
+turns with all else (services/member_notices.py), for a thousand members that leave together would be a million notices.
 Sources: ConsumerManager, ConsumerGroupInfo.
 """
 
@@ -31,6 +32,8 @@ SUBSCRIPTIONS_BYTES_MAX: Final = 32 * 1024 * 1024
 # What each member reported is only for people who look for the odd one: beyond these bounds it is not kept.
 REPORTED_VARIANTS_MAX: Final = 16  # of one group
 REPORTED_BYTES_MAX: Final = 8 * 1024 * 1024  # of all groups
+# So many members are notified in one turn, about a millisecond.
+NOTICES_AT_ONCE: Final = 64
 
 
 class ConsumerGroupInfo:
@@ -177,10 +180,16 @@ class ConsumerManager:
         self._config = config
         self._monotonic = monotonic
         self._groups: dict[str, ConsumerGroupInfo] = {}
+        self._groups_of: dict[int, set[str]] = {}  # by connection
         self._fingerprints: dict[str, int] = {}
         self._members = 0
         self._kept_bytes = 0
         self._reported_bytes = 0
+        # Called when a notice was sent or is due: then `send_notices` is to be called soon.
+        self.on_notice: Callable[[], None] = lambda: None
+        self._notices_left = NOTICES_AT_ONCE  # until it is
+        self._due: dict[str, None] = {}  # groups whose members are to be notified
+        self._being_notified: tuple[str, list[ClientChannel]] = ("", [])  # a group, and who of it is left
 
     @property
     def groups(self) -> Mapping[str, ConsumerGroupInfo]:
@@ -244,6 +253,7 @@ class ConsumerManager:
             self._keep_reported(info, replaced, None)
         joined = info._update_channel(channel)
         if joined:
+            self._groups_of.setdefault(channel.peer.id, set()).add(group)
             logger.info("consumer %s joins group %s", channel.client_id, group)
         if subscriptions is not None:
             reported = tuple(sorted((data.topic, data.sub_string, data.expression_type) for data in subscriptions))
@@ -271,6 +281,10 @@ class ConsumerManager:
         if channel is None:
             return False
         logger.info("consumer %s leaves group %s", channel.client_id, group)
+        own = self._groups_of[peer.id]
+        own.discard(group)
+        if not own:
+            del self._groups_of[peer.id]
         self._members -= 1
         self._keep_reported(info, channel, None)
         if not info._channels:
@@ -283,7 +297,7 @@ class ConsumerManager:
 
     def close_peer(self, peer: Peer) -> None:
         """A connection is gone, and the clients that came over it."""
-        for name in list(self._groups):
+        for name in list(self._groups_of.get(peer.id, ())):
             self.unregister(name, peer)
 
     def scan(self) -> None:
@@ -307,21 +321,56 @@ class ConsumerManager:
 
     def notify_clients(self, language: int) -> int:
         """Have all clients of one language rebalance now; returns how many members of groups they are."""
-        return sum(self._notify(info, language) for info in self._groups.values())
+        return sum(
+            self._send_notice(info.name, channel)
+            for info in self._groups.values()
+            if self._is_notified(info)
+            for channel in info.channels
+            if channel.language == language
+        )
 
-    def _notify(self, info: ConsumerGroupInfo, language: int | None = None) -> int:
+    def send_notices(self) -> bool:
+        """Notify the next members of those that are to be, as many as in one turn; returns whether any are left."""
+        left = NOTICES_AT_ONCE
+        while left:
+            group, members = self._being_notified
+            if members:
+                self._send_notice(group, members.pop())
+                left -= 1
+            elif self._due:
+                group = next(iter(self._due))
+                del self._due[group]
+                info = self._groups.get(group)
+                self._being_notified = (group, [] if info is None else info.channels)
+            else:
+                break
+        self._notices_left = left
+        return bool(self._being_notified[1] or self._due)
+
+    def _notify(self, info: ConsumerGroupInfo) -> None:
+        if not self._is_notified(info):
+            return
+        if not self._due and len(info._channels) <= self._notices_left:
+            self._notices_left -= len(info._channels)
+            for channel in info.channels:
+                self._send_notice(info.name, channel)
+        else:
+            self._due[info.name] = None
+        self.on_notice()
+
+    def _is_notified(self, info: ConsumerGroupInfo) -> bool:
         """Broadcasting groups share no queues, so their members need not know of each other."""
-        if info.is_broadcasting or not self._config.notify_consumer_ids_changed_enable:
-            return 0
-        notified = 0
-        for channel in info.channels:
-            if not channel.peer.closed and language in (None, channel.language):
-                notified += 1
-                channel.peer.send(
-                    RemotingCommand.request(
-                        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                        NotifyConsumerIdsChangedRequestHeader(consumer_group=info.name),
-                        oneway=True,
-                    )
-                )
-        return notified
+        return self._config.notify_consumer_ids_changed_enable and not info.is_broadcasting
+
+    @staticmethod
+    def _send_notice(group: str, channel: ClientChannel) -> bool:
+        if channel.peer.closed:
+            return False
+        channel.peer.send(
+            RemotingCommand.request(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
+                oneway=True,
+            )
+        )
+        return True

@@ -223,15 +223,18 @@ class Server:
             # A fault of ours costs this peer its connection, not everyone the broker.
             logger.exception("%r: closing after an error of this program", peer)
         finally:
+            began_s = trio.current_time()
             self._admission.leave(peer)
             if peers is not None:
                 peers.discard(peer)
             peer.close()
             service.peer_closed(peer)
+            # Thousands of the same people may end in one turn of the loop: the others of them wait for their next.
+            self._share_of(peer).spend(trio.current_time() - began_s)
 
     async def _read(self, service: Service, peer: Peer, connection: Connection) -> None:
         sock = peer.socket
-        share: AnyShare = self._shares.of_stranger(peer.network)
+        share = self._share_of(peer)
         buffer = memoryview(self._buffer)
         wait_readable = trio.lowlevel.wait_readable
         pending = sock.pending if isinstance(sock, TlsSocket) else None
@@ -271,8 +274,7 @@ class Server:
             if peer.proven and not is_window_open:
                 is_window_open = True
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, _PROVEN_WINDOW_BYTES)
-                # Without access control no one knows who has several connections: each has turns of its own.
-                share = self._shares.of_account(peer.access_key or repr(peer))
+                share = self._share_of(peer)
             if connection.has_more:
                 await self._serve_the_rest(service, peer, connection, share, left_code)
             if peer.pending_bytes:
@@ -292,6 +294,12 @@ class Server:
                 self._count_unfinished(peer, unfinished)
             if trio.current_time() - turn_since_s > _TURN_S:
                 turns = 0
+
+    def _share_of(self, peer: Peer) -> AnyShare:
+        if not peer.proven:
+            return self._shares.of_stranger(peer.network)
+        # Without access control no one knows who has several connections: each has turns of its own.
+        return self._shares.of_account(peer.access_key or repr(peer))
 
     def _bite_bytes(self, peer: Peer) -> int:
         """How much is read at once."""

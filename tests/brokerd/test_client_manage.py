@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
-from brokerd.consumer_manager import REPORTED_VARIANTS_MAX
+from brokerd.consumer_manager import NOTICES_AT_ONCE, REPORTED_VARIANTS_MAX
 from brokerd.processors.broker_admin import runtime_info
 from mqwire.bodies import (
     CheckClientRequestBody,
@@ -148,6 +150,63 @@ def test_a_changed_set_of_topics_notifies_the_members(broker: BrokerUnderTest, n
     first.take()
     beat(broker, second, "c2", "g", topics=("orders", "audit"))
     assert notified_groups(first) == ["g"]
+
+
+def crowd(broker: BrokerUnderTest, size: int) -> list[RecordingPeer]:
+    """Members of a group, none of whom is to be notified any more."""
+    peers = [RecordingPeer() for _ in range(size)]
+    for number, peer in enumerate(peers):
+        beat(broker, peer, f"c{number}", "g")
+    while broker.broker.consumers.send_notices():
+        pass
+    for peer in peers:
+        peer.take()
+    return peers
+
+
+def notices(peers: Sequence[RecordingPeer]) -> list[int]:
+    return [len(notified_groups(peer)) for peer in peers]
+
+
+def test_many_members_are_notified_some_at_a_time_and_once_for_all_that_changed(broker: BrokerUnderTest) -> None:
+    peers = crowd(broker, NOTICES_AT_ONCE + 10)
+    for peer in peers[:5]:
+        broker.broker.peer_closed(peer)
+    assert sum(notices(peers)) == 0
+    assert broker.broker.consumers.send_notices()
+    assert not broker.broker.consumers.send_notices()
+    assert notices(peers) == [0] * 5 + [1] * (NOTICES_AT_ONCE + 5)
+
+
+def test_one_turn_has_a_bounded_number_of_notices_of_however_many_groups(broker: BrokerUnderTest) -> None:
+    peers = crowd(broker, 8)
+    for group in range(20):
+        for number, peer in enumerate(peers):
+            beat(broker, peer, f"c{number}", f"other{group}")
+    assert sum(notices(peers)) <= NOTICES_AT_ONCE
+
+
+def test_a_change_while_members_are_being_notified_is_another_notice(broker: BrokerUnderTest) -> None:
+    peers = crowd(broker, NOTICES_AT_ONCE + 10)
+    beat(broker, RecordingPeer(), "joins", "g")
+    broker.broker.consumers.send_notices()
+    beat(broker, RecordingPeer(), "joins, too", "g")
+    while broker.broker.consumers.send_notices():
+        pass
+    assert notices(peers) == [2] * len(peers)
+
+
+@pytest.mark.trio
+async def test_many_members_are_notified_while_the_broker_runs(
+    broker: BrokerUnderTest, autojump_clock: trio.testing.MockClock
+) -> None:
+    peers = crowd(broker, 2 * NOTICES_AT_ONCE)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.broker.member_notices.run)
+        beat(broker, RecordingPeer(), "joins", "g")
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert notices(peers) == [1] * len(peers)
 
 
 def test_a_newer_subscription_replaces_the_older_one(broker: BrokerUnderTest, new_peer: type[RecordingPeer]) -> None:

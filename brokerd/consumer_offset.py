@@ -17,7 +17,8 @@ Source: ConsumerOffsetManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile, Snapshot
@@ -30,6 +31,11 @@ logger = logging.getLogger("brokerd.consumer_offset")
 
 _SEPARATOR = "@"
 NO_OFFSET = -1
+# Of all groups in all queues: a bound on memory (some 120 bytes each), far above what one broker's consumers have. Only the leader
+# heeds it, before it writes: what a log says counts.
+OFFSETS_MAX: Final = 1_000_000
+# So many of the hints are about queues in which their groups have no offset yet.
+NEW_HINTS_MAX: Final = 100_000
 
 
 class ConsumerOffsetFile(Body, frozen=True, kw_only=True):
@@ -62,6 +68,8 @@ class ConsumerOffsetManager:
         self._reset_counts: dict[str, dict[int, int]] = {}  # how often each offset was reset
         self._unwritten: dict[str, set[int]] = {}  # queues whose offsets have changed since the last record
         self._hints: dict[str, dict[int, int]] = {}
+        self._new_hints = 0  # at most so many of them are about queues in which their groups have no offset yet
+        self._count: int | None = 0  # of the offsets; None: they are to be counted
         self._changed = False
         self.is_imported = False  # whether consumerOffset.json was written by others since the log was
         self._file_outranks_log = False  # as `is_imported`, until the file is replaced by our own
@@ -72,6 +80,7 @@ class ConsumerOffsetManager:
         stored = self._file.load(ConsumerOffsetFile)
         if stored is not None:
             self._offsets = dict(stored.offset_table)
+            self._count = None
             self._resets = dict(stored.reset_offset_table)
             self._reset_counts = dict(stored.reset_count_table)
             self.data_version = stored.data_version
@@ -94,15 +103,29 @@ class ConsumerOffsetManager:
         key = topic + _SEPARATOR + group
         return {**self._offsets.get(key, {}), **self._resets.get(key, {})}
 
+    def refusal(self, topic: str, group: str, queue_ids: Iterable[int]) -> str | None:
+        """Why the group gets no offset in these queues, as a remark; None when it may, or has them already."""
+        known = self._offsets.get(topic + _SEPARATOR + group, {})
+        new = sum(queue_id not in known for queue_id in queue_ids)
+        if not new:
+            return None
+        if self._count is None:
+            self._count = sum(map(len, self._offsets.values()))
+        if self._count + new <= OFFSETS_MAX:
+            return None
+        return (
+            f"this broker keeps {OFFSETS_MAX} offsets of groups in queues, and has them: delete groups that no one uses"
+        )
+
     def commit(self, topic: str, group: str, queue_id: int, offset: int, client_host: str = "") -> bool:
-        """Raises the offset to `offset`; returns whether it counts. A lower one, or one during a reset, does not."""
+        """Raises the offset to `offset`; returns whether it counts. A lower one, or one during a reset, does not. Ask `refusal`
+        first.
+        """
         key = topic + _SEPARATOR + group
         if self._resets and queue_id in self._resets.get(key, ()):
             return False
         offsets = self._offsets.get(key)
-        if offsets is None:
-            offsets = self._offsets[key] = {}
-        stored = offsets.get(queue_id, NO_OFFSET)
+        stored = NO_OFFSET if offsets is None else offsets.get(queue_id, NO_OFFSET)
         if offset <= stored:
             if offset < stored:
                 logger.info(
@@ -110,6 +133,10 @@ class ConsumerOffsetManager:
                     *(client_host, offset, group, topic, queue_id, stored),
                 )
             return offset == stored
+        if stored == NO_OFFSET and self._count is not None:
+            self._count += 1
+        if offsets is None:
+            offsets = self._offsets[key] = {}
         offsets[queue_id] = offset
         self._changed = True
         unwritten = self._unwritten.get(key)
@@ -121,7 +148,12 @@ class ConsumerOffsetManager:
     def hint(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Remember a commit on a follower, until the leader is sent it (`hints`)."""
         key = topic + _SEPARATOR + group
-        if offset > self.query(topic, group, queue_id) and queue_id not in self._resets.get(key, ()):
+        known = self.query(topic, group, queue_id)
+        if offset > known and queue_id not in self._resets.get(key, ()):
+            if known == NO_OFFSET:
+                self._new_hints = self._new_hints + 1 if self._hints else 1
+                if self._new_hints > NEW_HINTS_MAX:
+                    return
             self._hints.setdefault(key, {})[queue_id] = offset
 
     @property
@@ -149,11 +181,14 @@ class ConsumerOffsetManager:
             self.commit(topic, group, queue_id, offset)
 
     def reset(self, topic: str, group: str, offsets: dict[int, int]) -> None:
-        """Sets offsets by queue, also to lower ones; raises StoreError.
+        """Sets offsets by queue, also to lower ones; raises StoreError, also where there would be too many of them.
 
         Until the group pulls a queue from there no commit changes it (take_reset).
         """
         key = topic + _SEPARATOR + group
+        refusal = self.refusal(topic, group, offsets)
+        if refusal is not None:
+            raise StoreError(refusal)
         logger.warning("offsets of group %s in %s are reset: %s", group, topic, offsets)
         record = MetadataRecord(resets={key: offsets})
         self._write_down(record)
@@ -226,6 +261,7 @@ class ConsumerOffsetManager:
 
     def apply(self, record: MetadataRecord) -> None:
         """Take over what a record of the log says."""
+        self._count = None
         counted = self._reset_counts
         if record.is_base:
             self._offsets, self._resets, self._reset_counts = {}, {}, {}

@@ -171,6 +171,9 @@ def update_consumer_offset(broker: _Broker, peer: Peer, request: RemotingCommand
             remark=f"offset {offset} is past the end of queue {queue_id} of topic {topic}, {end_offset}: this commit is not"
             " taken, pull again"
         )
+    refusal = offsets.refusal(topic, group, (queue_id,))
+    if refusal is not None:
+        raise Refusal(ResponseCode.SYSTEM_BUSY, refusal)
     remark = None
     if not offsets.commit(topic, group, queue_id, offset, peer.remote_address[0]):
         remark = f"offset {offset} is lower than what the group has committed, which stays: reset it to go back"

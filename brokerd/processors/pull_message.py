@@ -138,6 +138,8 @@ class PullMessageProcessor:
             return
         # Past the end: see consumer_manage.update_consumer_offset.
         is_known = header.commit_offset <= (broker.store.queue_end_offset(header.topic, header.queue_id) or 0)
+        if offsets.refusal(header.topic, header.consumer_group, (header.queue_id,)) is not None:
+            return
         if is_known and offsets.commit(*queue, header.commit_offset, peer.remote_address[0]):
             broker.metadata_log.offsets_changed()
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from brokerd import consumer_offset
 from brokerd.config_file import UnreadableConfigFile
 from brokerd.metadata_record import MetadataRecord
 from mqwire.bodies import ConsumerOffsetSerializeWrapper, MessageQueue, ResetOffsetBody
-from mqwire.codes import RequestCode, ResponseCode
+from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import (
     CloneGroupOffsetRequestHeader,
@@ -18,6 +19,7 @@ from mqwire.headers_offset import (
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from mqwire.headers_pull import PullMessageRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 
 
@@ -96,6 +98,58 @@ def test_a_commit_to_nowhere_is_refused(offsets_broker: BrokerUnderTest, members
 
 def test_a_negative_offset_is_refused(offsets_broker: BrokerUnderTest) -> None:
     assert commit(offsets_broker, -1).code == ResponseCode.INVALID_PARAMETER
+
+
+def test_all_offsets_have_a_bound_within_which_those_that_are_there_go_on(
+    offsets_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_offset, "OFFSETS_MAX", 2)
+    offsets_broker.create_group("h")
+    assert [commit(offsets_broker, 0, queue_id=queue_id).code for queue_id in range(3)] == [
+        ResponseCode.SUCCESS,
+        ResponseCode.SUCCESS,
+        ResponseCode.SYSTEM_BUSY,
+    ]
+    assert commit(offsets_broker, 4).code == ResponseCode.SUCCESS
+    assert "keeps 2 offsets" in str(reset(offsets_broker, group="h").remark)
+    offsets_broker.restart()
+    assert commit(offsets_broker, 0, group="h").code == ResponseCode.SYSTEM_BUSY
+    assert query(offsets_broker) == 4
+    offsets_broker.broker.consumer_offsets.remove_group("g")
+    assert commit(offsets_broker, 0, group="h").code == ResponseCode.SUCCESS
+
+
+def test_pulls_commit_no_more_offsets_than_are_kept_and_none_that_is_none(
+    offsets_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_offset, "OFFSETS_MAX", 1)
+    for queue_id, offset in ((0, -1), (0, 3), (1, 0)):
+        header = PullMessageRequestHeader(
+            consumer_group="g",
+            topic="orders",
+            queue_id=queue_id,
+            queue_offset=0,
+            max_msg_nums=1,
+            sys_flag=PullSysFlag.COMMIT_OFFSET | PullSysFlag.SUBSCRIPTION,
+            commit_offset=offset,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+        )
+        before = dict(offsets_broker.broker.consumer_offsets.base()[0])
+        offsets_broker.ask(RequestCode.PULL_MESSAGE, header)
+        assert offset >= 0 or offsets_broker.broker.consumer_offsets.base()[0] == before == {}
+    assert offsets_broker.broker.consumer_offsets.all_offsets() == [("orders", "g", 0, 3)]
+
+
+def test_hints_of_new_offsets_have_a_bound(offsets_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_offset, "NEW_HINTS_MAX", 2)
+    commit(offsets_broker, 1)
+    offsets = offsets_broker.broker.consumer_offsets
+    for queue_id in range(4):
+        offsets.hint("orders", "g", queue_id, 5)
+    offsets.hint("orders", "g", 1, 6)
+    assert offsets.hints() == [("orders", "g", 0, 5), ("orders", "g", 1, 6), ("orders", "g", 2, 5)]
 
 
 def test_a_commit_without_a_field_names_it(broker: BrokerUnderTest) -> None:

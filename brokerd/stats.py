@@ -15,6 +15,8 @@ from brokerd.stats_history import StatsHistory
 SAMPLE_PERIOD_S: Final = 10.0
 _SAMPLES_MAX: Final = 61
 WINDOWS_S: Final = (10, 60, 600)
+# Counted apart by topic and group; the history keeps some thirty copies of them, 4 KiB for each in all.
+PAIRS_MAX: Final = 10_000
 
 
 class Totals(NamedTuple):
@@ -65,7 +67,9 @@ class BrokerStats:
             self.messages_got += messages
             self.bytes_got += size_bytes
             self.pulls_found += 1
-            self.got_by_topic_and_group[topic, group] += messages
+            by_pair = self.got_by_topic_and_group
+            if (topic, group) in by_pair or len(by_pair) < PAIRS_MAX:
+                by_pair[topic, group] += messages
         else:
             self.pulls_missed += 1
 

@@ -66,6 +66,7 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         self._table |= {name: SubscriptionGroupConfig(group_name=name) for name in _SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
         self._made_by: dict[str, int] = {}  # since the start, by access key
+        self._imagined_for: dict[str, set[str]] = {}  # by access key, which groups were answered without being made
 
     def load(self) -> None:
         """Reads subscriptionGroup.json; raises UnreadableConfigFile."""
@@ -81,7 +82,8 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         """The group, made when it does not exist and autoCreateSubscriptionGroup allows it; else None, also where the broker or
         this access key has made as many as it may.
 
-        Where the log takes no change now, on a slave say, the group is answered as it would be made.
+        Where the log takes no change now, on a slave say, the group is answered as it would be made: for each access key as many
+        as it may make, for each is remembered by those who count pulls and commits.
         """
         config = self.find_or_imagine(group, credential)
         if config is None or group in self._table:
@@ -93,10 +95,20 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
             return None
         except StoreError as error:
             logger.debug("subscription group %s is not created yet: %s", group, error)
+            return config if self._may_imagine(group, credential) else None
         else:
             self._made_by[credential] = self._made_by.get(credential, 0) + 1
             logger.info("subscription group %s created on first use", group)
         return config
+
+    def _may_imagine(self, group: str, credential: str) -> bool:
+        imagined = self._imagined_for.setdefault(credential, set())
+        if group not in imagined and len(imagined) >= AUTO_CREATED_GROUPS_OF_KEY_MAX:
+            imagined.difference_update(self._table)
+            if len(imagined) >= AUTO_CREATED_GROUPS_OF_KEY_MAX:
+                return False
+        imagined.add(group)
+        return True
 
     def find_or_imagine(self, group: str, credential: str = "") -> SubscriptionGroupConfig | None:
         """The group, or what `find_or_create` would try to make; makes nothing."""

@@ -130,7 +130,7 @@ def _register_consumer(
 ) -> bool:
     """Returns whether the client must send its subscriptions (again)."""
     name = consumer.group_name
-    group = broker.subscription_groups.find_or_create(name)
+    group = broker.subscription_groups.find_or_create(name, credential_of(broker.acl, request))
     if group is None:
         # As in RocketMQ: the client learns it from its first pull, whose error it shows to its user.
         logger.info("heartbeat of %s: group %a does not exist", data.client_id, name[:128])

@@ -13,10 +13,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from brokerd import consumer_manager, producer_manager, subscription_group
+from brokerd import consumer_manager, producer_manager, stats, subscription_group
 from brokerd.dispatch import LOOKS
 from brokerd.long_polling import MAX_HELD_BYTES, HeldPull, PullRequestHoldService
 from brokerd.metadata_record import MetadataRecord
+from brokerd.store import StoreError
 from mqwire.acl import sign_request
 from mqwire.bodies import (
     ConsumerData,
@@ -25,6 +26,7 @@ from mqwire.bodies import (
     MessageQueue,
     ProducerData,
     SubscriptionData,
+    SubscriptionGroupConfig,
 )
 from mqwire.bodies.base import CLIENT_BYTES_MAX, CLIENT_PARTS_MAX
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
@@ -220,6 +222,30 @@ def test_pulls_make_no_more_groups_than_heartbeats(
     ]
     assert codes[1] == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST not in (codes[0], codes[2])
+
+
+def test_a_slave_takes_a_bounded_number_of_names_for_groups_that_its_master_would_make(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_group, "AUTO_CREATED_GROUPS_OF_KEY_MAX", 2)
+    groups = platform_broker.broker.subscription_groups
+    monkeypatch.setattr(groups, "_write", Mock(side_effect=StoreError("this replica is a slave")))
+    assert [groups.find_or_create(group, "app") is None for group in ("a", "b", "c", "a")] == [
+        *(False, False, True, False)
+    ]
+    assert groups.find_or_create("c", "other-app") is not None
+    groups._table = {**groups._table, "b": SubscriptionGroupConfig(group_name="b")}  # by the master's log
+    assert groups.find_or_create("c", "app") is not None
+
+
+def test_what_is_counted_by_topic_and_group_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "PAIRS_MAX", 2)
+    counts = stats.BrokerStats(0)
+    for group in ("a", "b", "c", "a"):
+        counts.got("orders", group, 1, 10)
+    counts.sample(0)
+    assert counts.messages_got == 4
+    assert [counts.history.view("GROUP_GET_NUMS", f"orders@{group}") is None for group in "abc"] == [False, False, True]
 
 
 def heartbeat_answer(broker: BrokerUnderTest, data: HeartbeatData) -> tuple[int, str]:

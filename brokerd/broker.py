@@ -41,6 +41,7 @@ from brokerd.replica.voters import Members
 from brokerd.services.acknowledgement import PendingAcknowledgements, recoded
 from brokerd.services.delay_level import ScheduleMessageService
 from brokerd.services.flush import FlushService
+from brokerd.services.held_answers import HeldAnswers
 from brokerd.services.leader_port import LeaderPort
 from brokerd.services.loop_lag import LoopLag
 from brokerd.services.member_notices import MemberNotices
@@ -140,6 +141,7 @@ class Broker:
         own = config.inner_client_authentication_credentials
         self._signer = None if own is None else Signer(_session(own), clock.time_ms)
         self.held_pulls = PullRequestHoldService()
+        self.held_answers = HeldAnswers(self)
         self.replica = Replica(
             _replica_settings(config, self), store, EpochFile(disk, config.store_path_root_dir), self.random
         )
@@ -261,7 +263,21 @@ class Broker:
         if confirmed > before and replica.leads and replica.epochs.epoch_at(before - 1) < replica.epoch:
             arrived.update(self.held_pulls.queues())  # for what came before it led, whose queues are not noted
         if arrived:
-            _flush_all(self.dispatcher.pulls.answer_arrivals(sorted(arrived)))
+            self._answer_arrivals(sorted(arrived))
+
+    def _answer_arrivals(self, queues: Iterable[tuple[str, int]]) -> None:
+        _flush_all(self.dispatcher.pulls.answer_arrivals(queues))
+        if self.held_pulls.has_woken:
+            self.held_answers.go_on()
+
+    def answer_held_pulls(self) -> bool:
+        """Answer the next of those that were woken or are due; whether any may be left that can be answered now."""
+        if self.store_gate.closed:
+            return False
+        held, pulls, now_s = self.held_pulls, self.dispatcher.pulls, self.clock.monotonic()
+        _flush_all(pulls.answer_woken())
+        _flush_all(pulls.answer_expired(now_s))
+        return held.has_woken or held.is_any_due(now_s)
 
     def _accounts_changed(self) -> None:
         if len(self.held_pulls):
@@ -299,6 +315,8 @@ class Broker:
         self._look_for_damage()
         if not self.store_gate.closed:
             _flush_all(self.dispatcher.pulls.answer_expired(now_s))
+            if self.held_pulls.has_woken or self.held_pulls.is_any_due(now_s):
+                self.held_answers.go_on()
 
     def _look_for_damage(self) -> None:
         """A reader met no whole record where one was: find out where that begins, and fetch it from a replica that has it.
@@ -499,7 +517,7 @@ class Broker:
         self.store.confirm_offset = confirmed = self.replica.confirm_offset
         self.kept_messages.confirmed(confirmed)
         if confirmed > before and len(self.held_pulls):
-            _flush_all(self.dispatcher.pulls.answer_arrivals(self.held_pulls.queues()))
+            self._answer_arrivals(self.held_pulls.queues())
         if has_data and not self.waits_for_flush:
             self.flush_service.flush_soon()
 

@@ -98,6 +98,7 @@ async def serve(server: Server, broker: Broker, environment: Environment, *, on_
                 nursery.start_soon(watch_accounts, broker.acl)
             nursery.start_soon(broker.table_files.run)
             nursery.start_soon(broker.member_notices.run)
+            nursery.start_soon(broker.held_answers.run)
             nursery.start_soon(_persist, broker)
             nursery.start_soon(_remember_confirm_offset, broker)
             nursery.start_soon(_scan_clients, broker)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl import credential_of
-from brokerd.long_polling import HeldPull
+from brokerd.long_polling import ANSWERED_AT_ONCE, HeldPull
 from brokerd.replies import Refusal
 from brokerd.store import GetMessageStatus, GetResult, RecordDamagedError, StoreError
 from brokerd.topic_validator import is_brokers_own
@@ -190,9 +190,14 @@ class PullMessageProcessor:
         return list(peers.values())
 
     def answer_arrivals(self, queues: Iterable[tuple[str, int]]) -> list[Peer]:
-        """Answer the held pulls of queues that got messages; returns the peers to flush."""
+        """Answer the held pulls of queues that got messages, as many as in one turn; returns the peers to flush."""
+        self._broker.held_pulls.wake(queues)
+        return self.answer_woken()
+
+    def answer_woken(self) -> list[Peer]:
+        """Answer the next of them; returns the peers to flush."""
         peers: dict[int, Peer] = {}
-        for pull in self._broker.held_pulls.take(queues):
+        for pull in self._broker.held_pulls.take_woken(ANSWERED_AT_ONCE):
             if self._refuse(pull):
                 peers[pull.peer.id] = pull.peer
                 continue
@@ -217,9 +222,9 @@ class PullMessageProcessor:
         return list(peers.values())
 
     def answer_expired(self, now_s: float) -> list[Peer]:
-        """Answer the held pulls whose time is over; returns the peers to flush."""
+        """Answer the held pulls whose time is over, as many as in one turn; returns the peers to flush."""
         peers: dict[int, Peer] = {}
-        for pull in self._broker.held_pulls.expired(now_s):
+        for pull in self._broker.held_pulls.expired(now_s, ANSWERED_AT_ONCE):
             peers[pull.peer.id] = pull.peer
             if self._refuse(pull):
                 continue

@@ -1,14 +1,19 @@
 """Held pulls come back when their queue gets a message or their time is over, once."""
 
 import weakref
+from collections.abc import Callable
 
 import msgspec
+import pytest
+import trio
 
-from brokerd.long_polling import HeldPull, PullRequestHoldService
+from brokerd.long_polling import ANSWERED_AT_ONCE, HeldPull, PullRequestHoldService
 from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.store.results import GetMessageStatus, GetResult
+from mqwire.codes import PullSysFlag, RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_pull import PullMessageRequestHeader
+from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 
 
 class SomePeer:
@@ -132,3 +137,90 @@ def test_a_pull_of_a_queue_that_never_held_a_message_waits_for_the_first() -> No
     at_start = pull("%RETRY%g", 0, 10).header
     assert PullMessageProcessor._may_wait(at_start, nothing)
     assert not PullMessageProcessor._may_wait(msgspec.structs.replace(at_start, queue_offset=7), nothing)
+
+
+def test_pulls_that_a_message_woke_are_taken_some_at_a_time_and_once() -> None:
+    service = PullRequestHoldService()
+    woken = [pull("t", number % 2, 10) for number in range(10)]
+    for held in woken:
+        service.hold(held)
+    service.wake([("t", 0), ("t", 1), ("t", 2)])
+    later = pull("t", 0, 10)
+    service.hold(later)
+    taken = service.take_woken(3)
+    for held in taken:
+        service.hold(held)  # nothing for its tags
+    taken += service.take_woken(4)
+    assert service.has_woken
+    taken += service.take_woken(100)
+    assert not service.has_woken
+    assert sorted(map(id, taken)) == sorted(map(id, woken))
+    assert service.take([("t", 0)]) == [later, *taken[:3]]
+
+
+def test_pulls_that_expired_or_were_taken_before_their_turn_are_not_woken() -> None:
+    service = PullRequestHoldService()
+    for number in range(4):
+        service.hold(pull("t", 0, number))
+    service.wake([("t", 0)])
+    service.expired(1)
+    assert [held.deadline_s for held in service.take_woken(100)] == [2, 3]
+    service.hold(pull("t", 0, 9))
+    service.wake([("t", 0)])
+    service.take([("t", 0)])
+    assert service.take_woken(100) == []
+    assert not service.has_woken
+
+
+def test_pulls_expire_some_at_a_time() -> None:
+    service = PullRequestHoldService()
+    for number in range(5):
+        service.hold(pull("t", 0, number))
+    assert len(service.expired(10, 3)) == 3
+    assert service.is_any_due(10)
+    assert len(service.expired(10, 3)) == 2
+    assert not service.is_any_due(10)
+
+
+def hold_many(broker: BrokerUnderTest) -> RecordingPeer:
+    broker.create_topic("orders", queues=1)
+    broker.create_group("g")
+    peer = RecordingPeer()
+    for _ in range(3 * ANSWERED_AT_ONCE):
+        header = pull("orders", 0, 0).header
+        request = RemotingCommand.request(
+            RequestCode.PULL_MESSAGE,
+            msgspec.structs.replace(header, sys_flag=PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND, subscription="*"),
+        )
+        broker.dispatch(peer, [request])
+    assert len(broker.broker.held_pulls) == 3 * ANSWERED_AT_ONCE
+    return peer
+
+
+def message_arrives(broker: BrokerUnderTest) -> None:
+    broker.store_message("orders", b"x")
+    broker.broker.held_changed()
+
+
+def time_is_over(broker: BrokerUnderTest) -> None:
+    broker.clock.advance(10)
+    broker.broker.answer_expired()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("is_answered", [message_arrives, time_is_over])
+async def test_many_pulls_are_answered_in_turns_with_all_else(
+    broker: BrokerUnderTest, is_answered: Callable[[BrokerUnderTest], None]
+) -> None:
+    peer = hold_many(broker)
+    is_answered(broker)
+    answered = [len(peer.take())]
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.broker.held_answers.run)
+            while len(broker.broker.held_pulls):
+                await trio.lowlevel.checkpoint()
+                answered.append(len(peer.take()))
+            nursery.cancel_scope.cancel()
+    assert max(answered) == ANSWERED_AT_ONCE
+    assert sum(answered) == 3 * ANSWERED_AT_ONCE

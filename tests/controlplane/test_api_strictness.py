@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable
 
 import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
+from rest_framework.exceptions import ParseError
 
 from controlplane.common.parsers import JsonParser
 from tests.controlplane.world import Json, World
@@ -79,6 +81,15 @@ def test_a_body_of_very_many_values_is_refused_before_they_are_made(
 def test_commas_and_brackets_of_a_text_are_no_values() -> None:
     text = '[{",' * 10_000 + '\\"'
     assert JsonParser().parse(io.BytesIO(json.dumps({"body": text}).encode())) == {"body": text}
+
+
+@pytest.mark.parametrize("end", [b"", b"\\"])
+def test_a_text_that_does_not_end_is_looked_through_once(end: bytes) -> None:
+    body = b'{"a": "' + b'\\"' * 32_000 + end
+    began_s = time.process_time()
+    with pytest.raises(ParseError):
+        JsonParser().parse(io.BytesIO(body))
+    assert time.process_time() - began_s < 1  # once for each of its quotes, it took nine seconds
 
 
 def test_a_strangers_file_is_refused_by_its_forms_size_before_it_is_kept(client: Client, settings: Settings) -> None:

@@ -12,8 +12,9 @@ from rest_framework.parsers import JSONParser
 # The largest request that means something names 500 messages. Each value is an object in memory, a turn of validation, and at worst
 # an error in the answer: of a body of 8 MiB they could be millions.
 VALUES_MAX = 10_000
-# Possessive: none of its own state is kept, however many escapes there are.
-_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+# Possessive: none of its own state is kept, however many escapes there are. A text that does not end is one, too: looked for again
+# from each of its escaped quotes, 8 MiB of it would take days.
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 class JsonParser(JSONParser):

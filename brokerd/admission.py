@@ -44,7 +44,8 @@ class Admission:
         self.peers: set[Peer] = set()
         self._unproven: dict[str, dict[Peer, None]] = {}
         self._frames_bytes = {False: 0, True: 0}
-        self._unproven_bytes: dict[str, int] = {}  # of those, by address
+        # Of those, by address of the unproven and by account of the proven.
+        self._held_bytes: dict[bool, dict[str, int]] = {False: {}, True: {}}
 
     def admit(self, peer: Peer) -> Peer | None:
         """Take a new connection; returns the one to close for it. The peer itself is returned when all others are proven."""
@@ -79,35 +80,37 @@ class Admission:
     def count_unfinished(self, peer: Peer, size: int) -> Peer | None:
         """A peer has this much of an unfinished frame; returns the peer to end where that is too much.
 
-        Of the unproven ones it is who has most of the address that holds most: strangers elsewhere do not end a newcomer whose
-        first request is large. One of that address itself is ended without a search.
+        It is who has most of the address that holds most, of the proven ones of the account: neither strangers elsewhere nor
+        another program's frames end a newcomer whose request is large. One of that address or account itself is ended without
+        a search.
         """
         before = peer.unfinished_bytes
         proven = peer.proven_frames
         self._frames_bytes[proven] += size - before
         peer.unfinished_bytes = size
-        if not proven:
-            self._count_address(peer.network, size - before)
+        self._count_holder(proven, _holder(peer), size - before)
         if not size and proven is not peer.proven:
             peer.proven_frames = peer.proven  # counted there from its next frame on
         if size <= before:
             return None
-        if proven:
-            return peer if self._frames_bytes[True] > PROVEN_FRAMES_BYTES else None
-        return self._of_the_address_that_holds_most(peer) if self._frames_bytes[False] > UNPROVEN_FRAMES_BYTES else None
+        allowed = PROVEN_FRAMES_BYTES if proven else UNPROVEN_FRAMES_BYTES
+        return self._of_who_holds_most(peer, proven) if self._frames_bytes[proven] > allowed else None
 
-    def _count_address(self, address: str, more_bytes: int) -> None:
-        held = self._unproven_bytes.get(address, 0) + more_bytes
+    def _count_holder(self, proven: bool, name: str, more_bytes: int) -> None:
+        by_name = self._held_bytes[proven]
+        held = by_name.get(name, 0) + more_bytes
         if held:
-            self._unproven_bytes[address] = held
+            by_name[name] = held
         else:
-            self._unproven_bytes.pop(address, None)
+            by_name.pop(name, None)
 
-    def _of_the_address_that_holds_most(self, newcomer: Peer) -> Peer:
-        address = max(self._unproven_bytes, key=self._unproven_bytes.__getitem__)
-        if address == newcomer.network:
+    def _of_who_holds_most(self, newcomer: Peer, proven: bool) -> Peer:
+        by_name = self._held_bytes[proven]
+        name = max(by_name, key=by_name.__getitem__)
+        if name == _holder(newcomer):
             return newcomer
-        own = [peer for peer in self._unproven.get(address, ()) if not peer.proven_frames]
+        among = self.peers if proven else self._unproven.get(name, ())
+        own = [peer for peer in among if peer.proven_frames is proven and _holder(peer) == name]
         return max(own, key=lambda peer: peer.unfinished_bytes, default=newcomer)
 
     def _of_the_fullest_address(self) -> Peer | None:
@@ -126,3 +129,8 @@ class Admission:
                 return peer
             del own[peer]
         return None
+
+
+def _holder(peer: Peer) -> str:
+    """Whose its unfinished frame is; without access control no one has an account."""
+    return (peer.access_key if peer.proven_frames else "") or peer.network

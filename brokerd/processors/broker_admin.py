@@ -45,6 +45,8 @@ BROKER_VERSION = "HIGHWATER_0_1_0"
 # Read when the process starts: what lies on the disk later is what a restart would run.
 _PROGRAM_VERSION = program_version("brokerd")
 GROUPS_AWAY_MAX = 100
+# All keys that there are have a few KiB; a mebibyte of lines would take seconds, while others wait.
+_CONFIG_MAX_BYTES = 64 * 1024
 
 # Keys whose change the system topics or the registration must follow.
 _KEYS_OF_TOPICS = frozenset({"brokerPermission", "autoCreateTopicEnable", "defaultTopicQueueNums"})
@@ -248,6 +250,11 @@ def get_broker_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> 
 @answers_refusals
 def update_broker_config(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
     """Changes keys while the broker runs, all or none: those of an allow-list, none of which is a path or a command."""
+    if len(request.body) > _CONFIG_MAX_BYTES:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the body has {len(request.body)} bytes, at most {_CONFIG_MAX_BYTES} are read: name fewer keys",
+        )
     try:
         changes = {entry.key: entry.value for entry in parse_properties(bytes(request.body))}
     except PropertiesError as error:

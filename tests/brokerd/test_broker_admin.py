@@ -201,6 +201,11 @@ def test_a_body_that_is_no_text_is_refused(broker: BrokerUnderTest) -> None:
     assert broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"\xff\xfe").code == ResponseCode.INVALID_PARAMETER
 
 
+def test_a_configuration_that_would_hold_up_everyone_is_refused(broker: BrokerUnderTest) -> None:
+    reply = broker.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=1\n" * 4000)
+    assert (reply.code, "name fewer keys" in str(reply.remark)) == (ResponseCode.INVALID_PARAMETER, True)
+
+
 # --- statistics ---
 
 

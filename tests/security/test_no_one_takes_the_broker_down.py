@@ -304,6 +304,14 @@ def test_a_body_that_would_hold_up_everyone_is_refused(
     assert remark in str(answer.remark)
 
 
+@pytest.mark.parametrize(("topics", "code"), [(["orders"] * 10_000, 0), ([f"t{number}" for number in range(5000)], 1)])
+def test_lags_are_looked_at_in_so_many_topics_at_once(
+    platform_broker: BrokerUnderTest, topics: list[str], code: int
+) -> None:
+    fields = {"consumerGroup": "g", "topicList": ";".join(topics)}
+    assert ask(platform_broker, RequestCode.GET_CONSUME_STATS, PROGRAM, fields=fields).code == code
+
+
 def test_names_that_no_client_gives_are_refused(platform_broker: BrokerUnderTest) -> None:
     long = "x" * 10_000
     for data in (

@@ -53,6 +53,7 @@ class IndexFile:
         self._fd = -1
         self._slots: memoryview | None = None  # of native ints, once something is added
         self._dirty = bytearray()  # one for each page of slots
+        self._header_is_last = False
 
     # -- opening
 
@@ -204,8 +205,15 @@ class IndexFile:
 
     def flush_steps(self) -> Iterator[None]:
         """Write the header and the slots, unsynced, a little in each step; add nothing in between."""
-        # The header first: every slot names an entry below its count at any moment.
-        self._write(HEADER.pack(*self.header), 0)
+        # Every slot names an entry below the header's count at any moment.
+        if not self._header_is_last:
+            self._write(HEADER.pack(*self.header), 0)
+        yield from self._slot_steps()
+        if self._header_is_last:
+            self._write(HEADER.pack(*self.header), 0)
+            self._header_is_last = False
+
+    def _slot_steps(self) -> Iterator[None]:
         slots, dirty = self._slots, self._dirty
         if slots is None:
             return
@@ -235,6 +243,13 @@ class IndexFile:
         """The index count that leaves out the entries of records at `offset` and after."""
         numbers = range(FIRST_ENTRY, self.header.index_count)
         return FIRST_ENTRY + bisect_left(numbers, offset, key=lambda number: self.entry(number)[1])
+
+    def go_back_to_checkpoint(self, header: IndexHeader) -> None:
+        """As truncate(). The next flush writes the header last: a process that is killed during it leaves another count than the
+        checkpoint has, as the slots are of both states then, and the next one goes back again.
+        """
+        self.truncate(header)
+        self._header_is_last = True
 
     def truncate(self, header: IndexHeader) -> None:
         """Go back to an earlier header: the slots are rebuilt from the entries that it counts. In memory, until a flush."""

@@ -135,7 +135,7 @@ class IndexService:
             if newest.header.index_count < checkpoint.header.index_count:
                 return f"index file {newest.name} has lost entries"
             if newest.header.index_count != checkpoint.header.index_count or checkpoint.boot_id != self._disk.boot_id():
-                newest.truncate(checkpoint.header)
+                newest.go_back_to_checkpoint(checkpoint.header)
         self.indexed_until = self._checkpointed_until = checkpoint.indexed_until
         return ""
 

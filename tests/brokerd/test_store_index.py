@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from itertools import count
 from typing import Any
 
 import pytest
@@ -520,3 +521,31 @@ def test_a_crash_at_any_call_leaves_an_index_that_finds_everything(after: str) -
         disk, sent = live_until(die_at)
         left = disk.after_kill() if after == "kill" else disk.after_power_cut(die_at)
         assert_finds_what_the_log_holds(left, sent)
+
+
+def test_a_second_kill_while_the_index_goes_back_to_its_checkpoint_hides_nothing() -> None:
+    """The slots are of two states then: the third start must go back again."""
+    for die_at in count():
+        disk, sent = MemoryDisk(), list[bytes]()
+        store = open_small(disk)
+        send_and_index(store, sent, 4)
+        store.flush_consume_queues()
+        store.index.flush()
+        send_and_index(store, sent, 3)
+        for _ in store.index.flush_steps():  # killed before the checkpoint
+            pass
+        left = disk.after_kill()
+        left.die_at = die_at
+        try:
+            open_small(left)
+        except Died:
+            assert_finds_what_the_log_holds(left.after_kill(), sent)
+        else:
+            break
+
+
+def send_and_index(store: MessageStore, sent: list[bytes], amount: int) -> None:
+    for number in range(len(sent), len(sent) + amount):
+        sent.append(b"%d" % number)
+        send(store, sent[-1], f"a k{number}", f"U{number}")
+    index_all(store)

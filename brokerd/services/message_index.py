@@ -58,7 +58,7 @@ class MessageIndexService:
                     await self._flush()
                     next_flush_s = trio.current_time() + _FLUSH_PERIOD_S
             except (StoreError, OSError) as error:
-                logger.error("the message index cannot be written, trying again: %s", error)
+                logger.error("the message index cannot be written: %s", error)
                 await trio.sleep(_RETRY_PERIOD_S)
             await trio.sleep(_LOOK_PERIOD_S)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from brokerd.store.commit_log import DISK_FULL, CommitLog
 from brokerd.store.config import StoreConfig
 from brokerd.store.disk import Disk
+from brokerd.store.errors import StoreError
 from brokerd.store.index_checkpoint import IndexCheckpoint
 from brokerd.store.index_file import IndexFile
 from brokerd.store.index_format import ENTRY_BYTES, FIRST_ENTRY, SLOT_BYTES, IndexHeader, key_hash
@@ -57,6 +58,7 @@ class IndexService:
         self._checkpoint_path = config.path("indexCheckpoint.json")
         self._files: list[IndexFile] = []  # the oldest first
         self._unsynced: list[IndexFile] = []  # full ones, written but not synced
+        self._sync_failure: StoreError | None = None
         self._reader = IndexReader()
         self._window_bytes = _WINDOW_BYTES_MIN
         self._checkpointed_until = -1
@@ -231,6 +233,8 @@ class IndexService:
 
     @property
     def wants_flush(self) -> bool:
+        if self._sync_failure is not None:
+            return False
         newest_is_dirty = bool(self._files) and self._files[-1].dirty
         return newest_is_dirty or bool(self._unsynced) or self._far_from_checkpoint
 
@@ -254,11 +258,22 @@ class IndexService:
         yield FlushedIndex(tuple(files), IndexCheckpoint(self.indexed_until, name, header, self._disk.boot_id()))
 
     def sync_flushed(self, flushed: FlushedIndex, *, sync_log: bool = True) -> None:
-        """Sync the log, then these files, then the checkpoint. Blocks: for a worker thread. Raises OSError, StoreError."""
+        """Sync the log, then these files, then the checkpoint. Blocks: for a worker thread. Raises OSError, StoreError.
+
+        After a sync of the files that failed none is tried again, for Linux may call pages clean that are not on the disk. The
+        index goes on in memory, and the next start reads from the log what follows the last checkpoint.
+        """
+        if self._sync_failure is not None:
+            raise self._sync_failure.with_traceback(None)
         if sync_log:
             self._log.flush()
         for file in flushed.files:
-            file.sync()
+            try:
+                file.sync()
+            except OSError as error:
+                self._sync_failure = StoreError(f"syncing {file.path} failed: {error.strerror}")
+                text = f"{error.strerror}; it grows in memory until the next start makes the rest again from the log"
+                raise OSError(error.errno, text, file.path) from error
         flushed.checkpoint.save(self._disk, self._checkpoint_path)
 
     def flushed(self, flushed: FlushedIndex) -> None:
@@ -272,6 +287,11 @@ class IndexService:
             self.written_until_ms = self.last_update[0]
 
     def flush_if_wanted(self) -> None:
+        """At a clean stop. Raises OSError, StoreError."""
+        if self._sync_failure is not None:
+            if self._checkpointed_until < 0:  # the next start would take the files over as whole
+                self.clear(self._log.min_offset)
+            return
         if self.wants_flush or (self._files and self.indexed_until != self._checkpointed_until):
             self.flush()
 
@@ -287,6 +307,8 @@ class IndexService:
     def truncate(self, end_offset: int) -> None:
         """Forget the records from `end_offset` on, durably: the log is about to be truncated there."""
         self._go_back(end_offset)
+        if self._sync_failure is not None:
+            return  # the log is opened again, and the index goes back to a checkpoint and to the log's end
         if self._files or self._disk.exists(self._checkpoint_path):
             self.flush(sync_log=False)  # before that offset it is synced, or sound
 

@@ -544,6 +544,35 @@ def test_a_second_kill_while_the_index_goes_back_to_its_checkpoint_hides_nothing
             break
 
 
+@pytest.mark.parametrize("then", ["kill", "power cut", "clean stop"])
+@pytest.mark.parametrize("checkpointed", [True, False])
+@pytest.mark.parametrize("sync", [1, 2])
+def test_what_a_failed_sync_of_the_index_left_is_made_again(then: str, checkpointed: bool, sync: int) -> None:
+    """Its pages are clean from then on, and those that reached the disk are not known."""
+    disk, sent = MemoryDisk(), list[bytes]()
+    store = open_small(disk)
+    send_and_index(store, sent, 4)
+    if checkpointed:
+        store.index.flush()
+    send_and_index(store, sent, 5)  # two files have something new
+    store.flush_consume_queues()
+    syncs = count(1)
+    disk.fail = lambda _, name: errno.EIO if name == "sync" and next(syncs) == sync else None
+    with pytest.raises(OSError, match="Input/output error"):
+        store.index.flush()
+    send_and_index(store, sent, 3)
+    assert found(store, "a") == sent
+    if store.index.wants_flush:
+        store.index.flush()
+    if then == "clean stop":
+        store.close()
+        for inode in disk.names.values():
+            inode.drop_clean_pages()
+    else:
+        store.flush_consume_queues()
+    assert_finds_what_the_log_holds(disk.after_power_cut(sync) if then == "power cut" else disk.after_kill(), sent)
+
+
 def send_and_index(store: MessageStore, sent: list[bytes], amount: int) -> None:
     for number in range(len(sent), len(sent) + amount):
         sent.append(b"%d" % number)

@@ -13,6 +13,7 @@ Sources: ScheduleMessageService, HookUtils.handleScheduleMessage, DelayOffsetSer
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -212,7 +213,7 @@ class ScheduleMessageService:
         self._data_version = DataVersion()
 
     def load(self) -> None:
-        """Reads delayOffset.json; raises UnreadableConfigFile. Offsets outside of the queue are corrected later."""
+        """Reads delayOffset.json; raises UnreadableConfigFile. Those in front of the queue are corrected later."""
         # Levels that the configuration no longer has are delivered too: their messages were promised.
         waiting = [level_of_queue_id(queue) for queue in self._broker.store.topics().get(RMQ_SYS_SCHEDULE_TOPIC, [])]
         self._top_level = max([self._levels.maximum, *waiting])
@@ -224,8 +225,9 @@ class ScheduleMessageService:
                 raise UnreadableConfigFile(
                     f"{self._file.path} says offset {offset} for delay level {level}: restore it from a backup"
                 )
-        self._offsets = dict(stored.offset_table)
-        self._proven = dict(stored.offset_table)
+        # A log that was truncated, or started over, may have a shorter queue, and other messages there soon.
+        self._offsets = {level: min(offset, self._queue_end(level)) for level, offset in stored.offset_table.items()}
+        self._proven = dict(self._offsets)
         self._persisted = dict(stored.offset_table)
         self._data_version = stored.data_version or DataVersion()
 
@@ -344,6 +346,8 @@ class ScheduleMessageService:
     def _advance(self, level: int, offset: int, end_offset_bytes: int) -> None:
         self._repair_until_s.pop(level, None)
         self._offsets[level] = offset
+        if self._unproven:  # proven, or truncated, in their order
+            end_offset_bytes = max(end_offset_bytes, self._unproven[-1][0])
         self._unproven.append((end_offset_bytes, level, offset))
 
     def raise_offsets(self, offsets: Mapping[int, int]) -> None:
@@ -366,14 +370,26 @@ class ScheduleMessageService:
         """
         self._take_again = True
         store = self._broker.store
-        self._unproven = deque(one for one in self._unproven if one[0] <= store.end_offset)
+        self._unproven = deque(
+            (end_offset_bytes, level, min(offset, self._queue_end(level)))
+            for end_offset_bytes, level, offset in self._unproven
+            if end_offset_bytes <= store.end_offset
+        )
+        self._proven = {level: min(offset, self._queue_end(level)) for level, offset in self._proven.items()}
         delivered = self._proven | {level: offset for _end_offset_bytes, level, offset in self._unproven}
         for level in self._offsets:
-            self._offsets[level] = offset = delivered.get(level, 0)
+            self._offsets[level] = delivered.get(level, 0)
             self._next_due_ms.pop(level, None)
-            end = store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level))
-            if end is not None and offset > end:
-                self._advance(level, end, 0)
+        try:
+            self.persist()  # at once: at the next start the queue may have grown past what the file says, by other messages
+        except OSError as error:
+            logger.error("the progress of delayed messages cannot be written, trying again: %s", error)
+
+    def _queue_end(self, level: int) -> int:
+        store = self._broker.store
+        if store.damaged_from is not None:
+            return sys.maxsize  # what is damaged may be put right: then the queue is longer
+        return store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level)) or 0
 
     def first_waiting(self) -> int | None:
         """Where in the log the first message begins that waits here, or was not delivered durably; None when none does.

@@ -380,6 +380,24 @@ def test_an_offset_past_the_queues_end_is_corrected(broker: BrokerUnderTest, clo
     assert bodies(broker) == [b"later"]
 
 
+def test_an_offset_past_the_queues_end_passes_over_nothing_that_comes_later(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
+    """The log lost its end while this replica followed, and it was killed before it wrote that down."""
+    send(broker, b"delivered", 1)
+    clock.advance(1)
+    deliver(broker)
+    broker.stop()
+    file = broker.folder / "store" / "config" / "delayOffset.json"
+    file.write_text(file.read_text().replace('"offsetTable":{"1":1}', '"offsetTable":{"1":3,"2":3}'))
+    broker.start()
+    for number in range(4):
+        send(broker, b"%d" % number, 1 + number % 2)
+    clock.advance(5)
+    deliver(broker)
+    assert sorted(bodies(broker)) == [b"0", b"1", b"2", b"3", b"delivered"]
+
+
 def test_a_level_that_the_configuration_has_lost_is_still_delivered(
     make_broker: MakeBroker, clock: ManualClock
 ) -> None:
@@ -407,6 +425,39 @@ def test_a_delivery_that_was_truncated_comes_again_although_no_master_has_said_s
     broker.broker.schedule.log_was_truncated()
     deliver(broker)
     assert bodies(broker) == [b"later"]
+
+
+def test_a_delivery_that_was_truncated_comes_again_after_what_could_not_be_delivered(
+    broker: BrokerUnderTest, clock: ManualClock
+) -> None:
+    send(broker, b"later", 1)
+    broker.store_message(SCHEDULE_TOPIC, b"names no topic", queue_id=0)
+    broker.broker.store.flush()
+    end_offset = broker.broker.store.end_offset
+    clock.advance(1)
+    schedule = broker.broker.schedule
+    schedule._damaged[1] = 1  # so that the first one is delivered by itself
+    deliver(broker)
+    broker.broker.store.truncate(end_offset)
+    schedule.log_was_truncated()
+    deliver(broker)
+    assert bodies(broker) == [b"later"]
+
+
+@pytest.mark.parametrize("kept", [1, 0])
+def test_a_truncation_of_what_waits_is_written_down_at_once(
+    broker: BrokerUnderTest, clock: ManualClock, kept: int
+) -> None:
+    """The queue may have grown past that offset, by others' messages, when this replica starts again."""
+    ends = [send(broker, body, 1).physical_offset for body in (b"kept", b"truncated")]
+    clock.advance(1)
+    deliver(broker)
+    broker.store.flush()
+    broker.broker.schedule.persist()
+    broker.broker.store.truncate(ends[kept])
+    broker.broker.schedule.log_was_truncated()
+    file = broker.folder / "store" / "config" / "delayOffset.json"
+    assert json.loads(file.read_text())["offsetTable"] == {"1": kept}
 
 
 def test_a_delivery_in_front_of_what_was_truncated_does_not_come_again(

@@ -791,14 +791,22 @@ class MessageStore:
             self._disk.sync_directory(self._config.root_dir)
         # The queues first, durably: files of the old ones that a power cut brought back beside the new log would be in the way
         # of what the leader sends, and it would not say again where its empty ones go on.
+        no_room: DiskFullError | None = None
         try:
-            self._queues.start_over(begin_offset, queues)
+            try:
+                self._queues.start_over(begin_offset, queues)
+            except (
+                DiskFullError
+            ) as error:  # the log, which has no queues any more, makes room; then the leader says it again
+                no_room = error
             self.index.clear(begin_offset)
             self._log.delete_all()
-        except OSError as error:  # how much of it was done is for recovery to find out
-            failure = FlushFailedError(f"emptying {self._config.root_dir} failed: {error.strerror}")
+        except (OSError, StoreError) as error:  # how much of it was done is for recovery to find out
+            failure = FlushFailedError(f"emptying {self._config.root_dir} failed: {error}")
             raise self._status.latch(failure) from error
         try:
+            if no_room is not None:
+                raise no_room
             self._log.begin_at(begin_offset)
         except (OSError, DiskFullError):
             self._close_to_reopen(begin_offset)

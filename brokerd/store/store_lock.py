@@ -16,5 +16,9 @@ def take_lock(disk: Disk, path: str) -> int:
     except OSError as error:
         disk.close(fd)
         raise StoreLockedError(f"{path} is locked: another broker serves this directory") from error
-    disk.pwrite(fd, b"lock", 0)
+    try:
+        disk.pwrite(fd, b"lock", 0)
+    except OSError:
+        disk.close(fd)  # or the lock would be held against the next try
+        raise
     return fd

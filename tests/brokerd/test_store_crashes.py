@@ -30,6 +30,7 @@ from tests.sim.store_harness import (
     message,
     new_store,
     open_store,
+    read_all,
 )
 
 HOUR_MS = 3_600_000
@@ -631,9 +632,26 @@ def test_a_log_whose_disk_fails_while_it_starts_over_is_no_damaged_one_after_a_r
     assert failures
 
 
-def test_a_log_that_finds_no_room_to_start_over_in_is_opened_again_and_starts_over_once_it_has() -> None:
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_a_log_that_lost_its_queues_while_it_started_over_is_used_no_more(error: int) -> None:
+    """It took new messages, with numbers that others had, and a checkpoint said that its queues had none."""
     disk, store = before_starting_over(damaged=False)
-    disk.fail = lambda number, name: errno.ENOSPC if name == "fallocate" else None
+    before = read_all(store)
+    calls = disk.calls
+    store.start_over(STARTS_OVER_AT, [EMPTIED])
+    for fail_at in range(calls, disk.calls):
+        disk, store = before_starting_over(damaged=False)
+        disk.fail = lambda number, _, fail_at=fail_at: error if number == fail_at else None  # type: ignore[misc]
+        with contextlib.suppress(OSError, StoreError):
+            store.start_over(STARTS_OVER_AT, [EMPTIED])
+        if not store.wants_reopening and store.refusal is None and store.end_offset != STARTS_OVER_AT:
+            assert read_all(store) == before, fail_at
+
+
+@pytest.mark.parametrize("call", ["fallocate", "create"])
+def test_a_log_that_finds_no_room_to_start_over_in_is_opened_again_and_starts_over_once_it_has(call: str) -> None:
+    disk, store = before_starting_over(damaged=False)
+    disk.fail = lambda number, name: errno.ENOSPC if name == call and "checkpoint" not in disk.log[-1] else None
     with pytest.raises(DiskFullError):
         store.start_over(STARTS_OVER_AT, [EMPTIED])
     assert store.wants_reopening
@@ -649,3 +667,16 @@ def test_a_log_whose_folder_is_a_file_system_of_its_own_starts_over_beside_what_
     store.start_over(STARTS_OVER_AT, [EMPTIED])
     assert store.end_offset == STARTS_OVER_AT
     assert "lost+found" in disk.listdir(COMMIT_LOG)
+
+
+def test_a_lock_file_that_finds_no_room_locks_no_one_out() -> None:
+    disk = MemoryDisk()
+    open_store(disk).close()
+    store = new_store(disk)
+    disk.fail = lambda _number, name: (
+        errno.ENOSPC if name == "pwrite" and disk.log[-1].startswith("pwrite /store/lock") else None
+    )
+    with pytest.raises(OSError, match="No space"):
+        store.open()
+    disk.fail = lambda _number, _name: None
+    store.open()

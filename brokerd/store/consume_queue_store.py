@@ -66,6 +66,7 @@ class ConsumeQueueStore:
         self._dirty_files: dict[str, None] = {}
         self._dirty_directories: dict[str, None] = {}
         self._unproven_files: dict[str, None] = {}  # a sync of theirs failed
+        self._stray_files: list[tuple[ConsumeQueue, int]] = []  # found in front of a gap
         self._digest = 0
         self._digests: dict[tuple[str, int], int] = {}
 
@@ -101,6 +102,7 @@ class ConsumeQueueStore:
         self._digests.clear()
         self._digest = 0
         self.unwritten_entries = 0
+        self._stray_files.clear()
         for topic in self._disk.listdir(self._root):
             if topic.startswith(LMQ_PREFIX):
                 raise StoreFormatError(f"{self._root}/{topic}: light message queues (multi-dispatch) are not supported")
@@ -130,6 +132,7 @@ class ConsumeQueueStore:
             queue.bases.append(int(name))
         for position in range(len(queue.bases) - 1, 0, -1):
             if queue.bases[position] != queue.bases[position - 1] + self._file_bytes:
+                self._stray_files += [(queue, base) for base in queue.bases[:position]]
                 del queue.bases[:position]  # only an unbroken run counts; the digest will not agree
                 break
         if not queue.bases:
@@ -299,7 +302,9 @@ class ConsumeQueueStore:
         if not queue.bases and not self._disk.exists(queue.directory):
             self._make_queue_directory(queue)
         if queue.bases and base != queue.bases[-1] + self._file_bytes:  # only an unbroken run of files counts
-            queue.bases.clear()
+            while queue.bases:
+                self._remove(queue, queue.bases[-1])
+                queue.bases.pop()
         fd = self._files.get_or_create((queue.directory, base), queue.path(base))
         self._disk.ftruncate(fd, self._file_bytes)
         if position and not queue.bases:
@@ -353,15 +358,16 @@ class ConsumeQueueStore:
     # -- removing
 
     def trim(self) -> None:
-        """After recovery: what lies in files after the last entry of each queue becomes zeros."""
+        """After recovery: what lies in files after the last entry of each queue becomes zeros, and files in front of a gap go."""
+        for queue, base in self._stray_files:
+            if base not in queue.bases:  # nor was it written again
+                self._remove(queue, base)
+        self._stray_files.clear()
         for queue in self.queues.values():
             end = queue.tail_offset * ENTRY_BYTES  # entries of the tail are going to be written over
             # The last file stays even when it is empty: its name keeps the queue's number.
             while queue.bases and (queue.bases[-1] > end or (queue.bases[-1] == end and len(queue.bases) > 1)):
-                base = queue.bases.pop()
-                self._files.forget((queue.directory, base))
-                self._disk.unlink(queue.path(base))
-                self._dirty_directories[queue.directory] = None
+                self._remove(queue, queue.bases.pop())
             if queue.bases and queue.bases[-1] <= end < queue.bases[-1] + self._file_bytes:
                 base = queue.bases[-1]
                 fd = self._files.get((queue.directory, base), queue.path(base))
@@ -371,6 +377,11 @@ class ConsumeQueueStore:
                     self._disk.ftruncate(fd, end - base)
                     self._disk.ftruncate(fd, self._file_bytes)
                     self._dirty_files[queue.path(base)] = None
+
+    def _remove(self, queue: ConsumeQueue, base: int) -> None:
+        self._files.forget((queue.directory, base))
+        self._disk.unlink(queue.path(base))
+        self._dirty_directories[queue.directory] = None
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and remove their files. The tombstone has been written."""
@@ -402,8 +413,11 @@ class ConsumeQueueStore:
             self.unwritten_entries += queue.put(next_offset - 1, log_begin_offset - 1, 1, 0)
         self.sync(self.write(0, 0, 0))
 
-    def delete_expired(self, log_min_offset: int) -> int:
-        """Delete files of which every record is gone; never a queue's last one, which keeps its number. Returns how many."""
+    def delete_expired(self, log_min_offset: int, durable_until: int) -> int:
+        """Delete files of which every record is gone; never a queue's last one, which keeps its number. Returns how many.
+
+        Entries for records in front of `durable_until` are on the disk. A file without such entries may be gone after a power cut.
+        """
         count = 0
         for queue in self.queues.values():
             while len(queue.bases) > 1:
@@ -413,6 +427,9 @@ class ConsumeQueueStore:
                     break
                 position, size, _ = ENTRY.unpack(entry)
                 if size != BLANK_SIZE and position >= log_min_offset:
+                    break
+                following = self.read(queue, (base + self._file_bytes) // ENTRY_BYTES, 1)
+                if not following or ENTRY.unpack(following)[0] >= durable_until:
                     break
                 self._files.forget((queue.directory, base))
                 self._disk.unlink(queue.path(base))

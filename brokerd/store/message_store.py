@@ -879,7 +879,7 @@ class MessageStore:
             self._log.delete_first_file()
         queue_files = 0
         if expired:
-            queue_files = self._queues.delete_expired(self._log.min_offset)
+            queue_files = self._queues.delete_expired(self._log.min_offset, self._queues_durable_until)
             self.index.delete_expired(self._log.min_offset)
             self._tombstones.forget_below(self._log.min_offset)
             self._next_space_check_ms = 0

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from brokerd.store import (
+    CONSUME_QUEUE_ENTRY_BYTES,
     AppendResult,
     MessageStore,
     RecordDamagedError,
@@ -506,3 +507,22 @@ def test_a_topic_that_apache_created_again_keeps_its_later_messages() -> None:
     store, report = reopened(disk)
     assert report.anomalies
     assert [each.body[:6] for each in read_all(store)["orders", 0]] == [b"%06d" % number for number in range(10, 14)]
+
+
+def test_no_file_of_a_queue_outlives_the_numbers_that_a_truncation_took_back() -> None:
+    """A later truncation found it, and took the queue for one that begins there: its messages were hidden."""
+    store = open_store(
+        MemoryDisk(), mapped_file_size_consume_queue_bytes=CONSUME_QUEUE_ENTRY_BYTES, unwritten_entries_max=2
+    )
+    sent = [b"0", b"1", b"2"]
+    store.append([message(body, topic="early") for body in sent])
+    first_end = fill(store, 16)[-1].physical_offset
+    assert first_end > FILE_BYTES
+    (last,) = store.append([message(b"3", topic="early")])
+    store.append([message(b"gone", topic="early"), message(b"gone", topic="early")])
+    store.delete_topic("early")
+    store.append([message(b"gone", topic="early")])  # its file is named by number 6
+    store.truncate(last.physical_offset + last.size_bytes)  # so it was not deleted
+    assert [each.body for each in read_queue(store, "early", 0)] == [*sent, b"3"]
+    store.truncate(last.physical_offset)
+    assert [each.body for each in read_queue(store, "early", 0)] == sent

@@ -8,7 +8,14 @@ import json
 
 import pytest
 
-from brokerd.store import AppendResult, GetMessageStatus, LogDamagedError, MessageStore, TailDoubt
+from brokerd.store import (
+    CONSUME_QUEUE_ENTRY_BYTES,
+    AppendResult,
+    GetMessageStatus,
+    LogDamagedError,
+    MessageStore,
+    TailDoubt,
+)
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import (
     COMMIT_LOG,
@@ -288,3 +295,23 @@ def test_no_record_without_a_checksum_is_taken_before_the_checkpoint_says_so() -
     store = new_store(disk, append_record_crc=False)
     with pytest.raises(OSError, match="No space"):
         store.open()
+
+
+def test_an_emptied_queue_keeps_its_number_though_its_next_file_was_not_synced() -> None:
+    """The file in front of it is the last one that a power cut is sure to leave."""
+    changes = {"mapped_file_size_consume_queue_bytes": 2 * CONSUME_QUEUE_ENTRY_BYTES}
+    for seed in range(20):
+        disk, clock = MemoryDisk(), ManualClock(FOUR_IN_THE_MORNING - 73 * HOUR_MS)
+        store = new_store(disk, clock, **changes)
+        store.open()
+        fill(store, 2, queues=1)
+        store.append([message(b"." * 3500, queue_id=1), message(b"." * 3500, queue_id=1)])
+        store.flush_consume_queues()
+        store.append([message(b"lost")])
+        store.write_consume_queues()
+        clock.time_ms += 73 * HOUR_MS
+        store.delete_expired(clock.now_ms())
+        assert store.min_offset("orders", 0) == 2
+        store = new_store(disk.after_power_cut(seed), clock, **changes)
+        store.open()
+        assert store.max_offset("orders", 0) >= 2, seed

@@ -107,13 +107,12 @@ class RawAppender:
           name goes on.
         - A power cut has brought the files of a deleted topic's queue back: its leader has forgotten the deletion with the log's
           first files, and counts from zero.
+        - A power cut has left the last file of the queue alone, and no record of the log had its numbers.
         """
         if queue_offset >= queue.next_offset:
             return False  # as ever: nothing is read for it
         last = self._consume_queues.read(queue, queue.next_offset - 1, 1)
-        return len(last) == ENTRY.size and ENTRY.unpack(last)[0] < max(
-            self._log.min_offset, queue.floor_physical_offset
-        )
+        return not last or ENTRY.unpack(last)[0] < max(self._log.min_offset, queue.floor_physical_offset)
 
     def read(self, offset: int, max_bytes: int, bound: int, record_crc_from: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""

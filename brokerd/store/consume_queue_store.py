@@ -205,8 +205,8 @@ class ConsumeQueueStore:
         bound = max(log_min_offset, queue.floor_physical_offset)
         if queue.min_physical_offset_known != bound:
             low = queue.min_offset_known
-            if queue.bases:
-                low = max(low, queue.bases[0] // ENTRY_BYTES)
+            if queue.bases:  # the tail may have gone back, and these files go when it is written
+                low = max(low, min(queue.bases[0] // ENTRY_BYTES, queue.tail_offset))
             low = min(max(low, 0 if queue.bases else queue.tail_offset), queue.next_offset)
             queue.min_offset_known = queue.first_offset_at(
                 low, bound, lambda first, count: self.read(queue, first, count)

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
+from brokerd.store.config import CONSUME_QUEUE_ENTRY_BYTES
 from brokerd.store.consume_queue_store import ConsumeQueueStore
 from brokerd.store.errors import LogDamagedError, RecordWithoutCrcError
 from mqwire.codes import MessageSysFlag
@@ -123,3 +124,22 @@ def test_a_follower_takes_records_without_a_crc_of_themselves_from_a_leader_that
     assert follower.append_raw(data, 0, checked=True) == leader.end_offset
     follower.flush()
     assert read_all(open_store(disk.after_kill())) == read_all(leader)
+
+
+def test_a_follower_whose_queues_last_file_alone_outlived_a_power_cut_takes_the_records_again() -> None:
+    """It asked for the number after those of the lost file, and was stuck for ever."""
+    leader, disk = open_store(MemoryDisk()), MemoryDisk()
+    fill(leader, 3, queues=1)
+    data = leader.read_raw(0, 1 << 20)
+    follower = open_store(disk, mapped_file_size_consume_queue_bytes=2 * CONSUME_QUEUE_ENTRY_BYTES)
+    follower.append_raw(data, 0)
+    follower.write_consume_queues()
+    last_file = f"{ROOT}/consumequeue/orders/0/{2 * CONSUME_QUEUE_ENTRY_BYTES:020d}"
+    disk.names[last_file].sync()
+    disk.synced_names[last_file] = disk.names[last_file]
+    follower = open_store(
+        disk.after_losing_all_unsynced(), mapped_file_size_consume_queue_bytes=2 * CONSUME_QUEUE_ENTRY_BYTES
+    )
+    assert follower.end_offset == 0
+    follower.append_raw(data, 0)
+    assert read_all(follower) == read_all(leader)

@@ -65,7 +65,7 @@ _FIRST_RETRY_S: Final = 0.1
 _MAX_RETRY_S: Final = 2.0
 _MAX_HINTS: Final = 3
 _ANNOUNCE_PERIOD_S: Final = 2.0
-_MAX_FAILURES: Final = 30
+_MAX_DOUBLINGS: Final = 30  # of the first pause between two attempts
 _MAX_WAIT_MS: Final = 5_000
 _MAX_ELECTED_WAIT_MS: Final = 500
 _FLUSH_PATIENCE_S: Final = 0.5
@@ -186,8 +186,8 @@ class FollowerService:
                 await self._follow()
         except (*_PASSING, StoreDamagedError, DiskFullError) as error:  # of StoreErrors these pass, too
             longest_s = _MAX_RETRY_S if replica.elections is None else _MAX_ELECTED_RETRY_S
-            retry_s = min(_FIRST_RETRY_S * 2**self._failures, longest_s)
-            self._failures = min(self._failures + 1, _MAX_FAILURES)
+            retry_s = min(_FIRST_RETRY_S * 2 ** min(self._failures, _MAX_DOUBLINGS), longest_s)
+            self._failures += 1  # without end: it says whose turn it is to be asked
             logger.warning("group %s: %s; trying again in %.1f s", replica.settings.group, error, retry_s)
             await self._wait(retry_s * self._broker.random.uniform(0.7, 1.3))
         except StoreError as error:

@@ -113,6 +113,8 @@ class MetadataFollower:
                             await self._changed.wait()
         finally:
             self._hints_from = None
+            # Another leader's log need not have what this one had delivered.
+            self._delays = self._delays_end_offset = None
             client.close()
 
     async def merge_offsets_from(self, address: str) -> None:

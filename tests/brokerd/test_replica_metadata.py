@@ -55,13 +55,28 @@ async def test_an_answer_of_before_a_delivery_does_not_have_it_taken_for_one_tha
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.run, "leader")
         await trio.testing.wait_all_tasks_blocked()  # by now they have come
+        following.leader_is_at("1", before_delivery)  # it was under way when the offsets came
+        following.leader_is_at("1", leader.store.end_offset)
+        assert schedule.offsets == {}
+        replicate(leader, follower)
+        following.leader_is_at("1", leader.store.end_offset)
+        assert schedule.offsets == {1: 1}
         nursery.cancel_scope.cancel()
-    following.leader_is_at("1", before_delivery)  # it was under way when the offsets came
-    following.leader_is_at("1", leader.store.end_offset)
-    assert schedule.offsets == {}
+
+
+@pytest.mark.trio
+async def test_what_a_leader_of_the_past_had_delivered_is_not_taken_for_delivered_in_the_next_ones_log(
+    make_broker: MakeBroker,
+) -> None:
+    """The message waited in the next leader's log, and was delivered by none once this replica led."""
+    leader, follower = pair(make_broker)
+    leader.store_message("orders", b"later", properties={"DELAY": "1"})
     replicate(leader, follower)
-    following.leader_is_at("1", leader.store.end_offset)
-    assert schedule.offsets == {1: 1}
+    deliver(leader)  # which came to no other replica
+    following = await exchange(leader, follower, ResponseCode.SUCCESS, answers=0)
+    for _ in range(2):
+        following.leader_is_at("0", follower.store.end_offset)
+    assert follower.broker.schedule.offsets == {}
 
 
 class BusyLeader:
@@ -80,8 +95,10 @@ class BusyLeader:
         pass
 
 
-async def exchange(leader: BrokerUnderTest, follower: BrokerUnderTest, code: ResponseCode) -> MetadataFollower:
-    """One round, in which the leader answers commits with `code`."""
+async def exchange(
+    leader: BrokerUnderTest, follower: BrokerUnderTest, code: ResponseCode, *, answers: int = 2
+) -> MetadataFollower:
+    """One round, in which the leader answers commits with `code`, and then so many pulls."""
     offsets = follower.broker.consumer_offsets
     following = MetadataFollower(
         *(follower.store, offsets, follower.broker.schedule),
@@ -91,6 +108,8 @@ async def exchange(leader: BrokerUnderTest, follower: BrokerUnderTest, code: Res
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.run, "leader")
         await trio.testing.wait_all_tasks_blocked()
+        for _ in range(answers):
+            following.leader_is_at("1", leader.store.end_offset)
         nursery.cancel_scope.cancel()
     return following
 
@@ -139,8 +158,6 @@ async def test_a_commit_that_the_leader_does_not_take_holds_up_no_delayed_messag
     deliver(leader)
     replicate(leader, follower)
     follower.broker.consumer_offsets.hint("orders", "g", 0, 5)
-    following = await exchange(leader, follower, ResponseCode.SERVICE_NOT_AVAILABLE)
-    for _ in range(2):
-        following.leader_is_at("1", leader.store.end_offset)
+    await exchange(leader, follower, ResponseCode.SERVICE_NOT_AVAILABLE)
     follower.store.flush()
     assert follower.broker.schedule.offsets == {1: 1}

@@ -79,7 +79,7 @@ class Outcome:
     log_grew: bool = False  # a record was appended: flush it, hand it out
     leader_changed: bool = False  # it follows another one, or no one
     why: str | None = None  # it ceased to lead
-    failure: str | None = None  # it promises nothing any more, until a restart
+    failure: str | None = None  # it promises nothing until its vote can be written
     trusts: bool = False  # it gave up waiting for a replica that knows what its log may lack
     reply: Answer | None = None  # for the sender of the request
     messages: list[tuple[int, Request]] = field(default_factory=list)
@@ -95,6 +95,7 @@ class Elections:
         self._followed: tuple[int, str | None] = (vote.epoch, vote.leader_address)
         self._change_end = 0  # where the last record ends that changed the voters
         self._promised_to_lead: int | None = None  # in a recovery, since this process began
+        self._write_again_s = float("-inf")  # when a vote is written again that could not be written
         settings = replica.settings
         self._quorum = Quorum(
             group=settings.group,
@@ -184,6 +185,8 @@ class Elections:
     def tick(self, now_s: float, now_ms: int) -> Outcome:
         """Time passed; each 50 ms or so."""
         self._now_s = now_s
+        if self._quorum.halted and now_s >= self._write_again_s:
+            self._write_vote_again()
         outcome = self._do(self._quorum.tick(now_s), now_ms)
         self._adopt_disks(outcome, now_ms)
         return outcome
@@ -424,7 +427,18 @@ class Elections:
         outcome.leader_changed = self._followed != followed
         return outcome
 
+    def _write_vote_again(self) -> None:
+        """Nothing was said of it: once it is written, as the last word of its epoch, this replica may vote and lead again."""
+        try:
+            self._replica.remember_vote(self._quorum.vote)
+        except OSError:
+            self._write_again_s = self._now_s + self._quorum.times.room_again
+        else:
+            self._quorum.resume(self._now_s)
+            logger.warning("group %s: the epoch file is written again: voting as before", self._replica.settings.group)
+
     def _halt(self, outcome: Outcome, error: OSError) -> Outcome:
+        self._write_again_s = self._now_s + self._quorum.times.room_again
         outcome.failure = f"the epoch file cannot be written: {error.strerror or error}"
         self._quorum.halt(outcome.failure)
         outcome.leader_changed = True

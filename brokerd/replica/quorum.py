@@ -318,8 +318,23 @@ class Quorum:
             self._resign(why, now_s, ready)
         return ready
 
+    @property
+    def halted(self) -> bool:
+        """Whether it promises nothing to any peer, as what it last promised itself is not sure to be remembered."""
+        return self._halted is not None
+
+    @property
+    def vote(self) -> Vote:
+        """What must be durable before it promises anything."""
+        return self._vote()
+
+    def resume(self, now_s: float) -> None:
+        """`vote` is durable, and no other one was given in its epoch."""
+        self._halted = None
+        self._deadline_s = min(self._deadline_s, now_s + self._draw(self.times.pull_timeout))
+
     def halt(self, why: str) -> None:
-        """The epoch file cannot be written: from now on this replica promises nothing to any peer."""
+        """The epoch file cannot be written: until it can (`resume`) this replica promises nothing to any peer."""
         self._halted = why
         self.state = State.UNATTACHED
         self.leader = self.leader_address = None

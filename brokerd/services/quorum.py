@@ -80,7 +80,7 @@ class QuorumService:
         if outcome.why is not None:
             logger.warning("group %s: leading no more: %s", replica.settings.group, outcome.why)
         if outcome.failure is not None:
-            logger.error("group %s: no vote and no lead until a restart: %s", replica.settings.group, outcome.failure)
+            logger.error("group %s: no vote and no lead until it can be: %s", replica.settings.group, outcome.failure)
         if outcome.trusts:
             logger.error(
                 "group %s: its machine went down, and no majority of others answers: electing with what this log still has;"

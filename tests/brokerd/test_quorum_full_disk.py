@@ -202,3 +202,30 @@ def test_named_successors_with_room_come_first() -> None:
     (named,) = {message.successors for _, message in outcome.messages}  # type: ignore[union-attr] # all are EndEpoch
     assert named == (2, 1)
     assert TIMES.room_again > TIMES.transfer
+
+
+def no_room_for_votes(node: Node) -> None:
+    """Another program has taken all that was free, the reserve's room too."""
+
+    def fail(number: int, name: str) -> int | None:
+        return errno.ENOSPC if "epoch.json" in node.disk.log[-1] and name in ("pwrite", "open") else None
+
+    node.disk.fail = fail
+
+
+def test_a_replica_whose_vote_could_not_be_written_votes_and_leads_once_it_can() -> None:
+    """The group had no leader for good, though the disks had room again."""
+    group = QuorumGroup.led()
+    group[0].append(b"one")
+    group.live(0.5)
+    group[0].up = False
+    for node in (group[1], group[2]):
+        no_room_for_votes(node)
+    group.live(10.0)
+    assert not group.leaders
+    assert group[1].elections.why_not_electable() is not None
+    for node in (group[1], group[2]):
+        node.disk.fail = lambda number, name: None
+    group.live(20.0)
+    assert group.leaders
+    assert group[group.leaders[0]].append(b"two")

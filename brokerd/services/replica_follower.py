@@ -184,20 +184,25 @@ class FollowerService:
                 self._failures = 0
             else:
                 await self._follow()
-        except (*_PASSING, StoreDamagedError, DiskFullError) as error:  # of StoreErrors these pass, too
+        except (*_PASSING, StoreError) as error:
+            if isinstance(error, StoreError) and not self._may_pass(error):
+                self._halted = str(error)
+                logger.error("group %s: the follower stops: %s", replica.settings.group, error)
+                await self._wait(None)
+                return
             longest_s = _MAX_RETRY_S if replica.elections is None else _MAX_ELECTED_RETRY_S
             retry_s = min(_FIRST_RETRY_S * 2 ** min(self._failures, _MAX_DOUBLINGS), longest_s)
             self._failures += 1  # without end: it says whose turn it is to be asked
             logger.warning("group %s: %s; trying again in %.1f s", replica.settings.group, error, retry_s)
             await self._wait(retry_s * self._broker.random.uniform(0.7, 1.3))
-        except StoreError as error:
-            self._halted = str(error)
-            logger.error("group %s: the follower stops: %s", replica.settings.group, error)
-            await self._wait(None)
         except Exception:
             # A follower that cannot go on must not take the broker and its readers with it.
             logger.exception("group %s: following failed, trying again in %g s", replica.settings.group, _UNFORESEEN_S)
             await self._wait(_UNFORESEEN_S)
+
+    def _may_pass(self, error: StoreError) -> bool:
+        """Damage is put right, room is made, and a disk that failed may go on; a store that takes no more needs a restart."""
+        return isinstance(error, StoreDamagedError | DiskFullError) or self._broker.store.refusal is None
 
     async def _wait(self, seconds: float | None) -> None:
         with trio.move_on_after(float("inf") if seconds is None else seconds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Protocol
 
 from brokerd.processors.context import Handler, Peer
@@ -114,16 +115,22 @@ def members(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
 
 def _add_observer(broker: _Broker, replica_id: int, address: str | None) -> None:
     """From now on it follows without a vote: it pulls, serves reads, and counts for nothing."""
-    replica = broker.replica
-    if not replica.leads:
-        raise RoleRefused(f"this replica does not lead; the leader is {replica.leader_address or 'not known here'}")
-    if not address:
+    if address is None or not _is_address(address):  # all replicas remember it, and the one that leads asks there
         raise Refusal(
             ResponseCode.INVALID_PARAMETER, "addObserver needs the address where the replica serves, as host:port"
         )
+    replica = broker.replica
+    if not replica.leads:
+        raise RoleRefused(f"this replica does not lead; the leader is {replica.leader_address or 'not known here'}")
     if replica_id == replica.settings.replica_id or replica_id in replica.members.voters:
         raise RoleRefused(f"replica {replica_id} is a voter of the group already")
     replica.add_known_replica(replica_id, address)
+
+
+def _is_address(text: str) -> bool:
+    """Whether it can be asked, and stand in the list of replicas that a pull is answered with."""
+    matched = re.fullmatch(r"[^\s;=]+:([0-9]{1,5})", text)
+    return matched is not None and 0 < int(matched[1]) < 65536
 
 
 def _mode_named(name: str) -> Mode:

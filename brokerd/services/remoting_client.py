@@ -72,6 +72,8 @@ class RemotingClient:
         except RemoteProtocolError as error:
             self.close()
             raise RequestFailed(f"it does not speak the remoting protocol: {error}") from error
+        except (ValueError, OverflowError) as error:  # of some replica's list: no reason to end this one
+            raise RequestFailed(f"{self.address[:80]!a} is no address where anything answers: {error}") from error
 
     async def _exchange(self, command: RemotingCommand) -> RemotingCommand:
         if self._stream is None:

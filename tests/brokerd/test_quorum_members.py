@@ -15,9 +15,14 @@ from brokerd.replica.quorum_messages import Campaign, VoteAnswer, VoteRequest
 from brokerd.replica.quorum_state import State
 from brokerd.replica.voters import MemberHistory, Members, majority_offset
 from brokerd.store import AppendFailedError
+from mqwire.codes import HighwaterRequestCode, ResponseCode
+from mqwire.headers_replica import ReplicaMembersRequestHeader
+from tests.brokerd.broker_under_test import MakeBroker
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, QuorumGroup
 from tests.brokerd.test_damage_found_late import damage
 from tests.sim.store_harness import message, read_queue
+
+PEERS = "n0-10.0.0.1:10911;n1-10.0.0.2:10911;n2-10.0.0.3:10911"
 
 
 def change(group: QuorumGroup, verb: str, replica_id: int | None) -> None:
@@ -477,3 +482,13 @@ def test_an_empty_disk_is_never_what_a_group_is_recovered_with() -> None:
     node = group[2]
     with pytest.raises(RoleRefused, match="it has not held what the group confirmed"):
         node.elections.recover({0, 1}, node.replica.epoch, node.replica.epoch + 1, node.now_s, FIRST_MS)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5", "10.0.0.5:0", "10.0.0.5:10911;4=10.0.0.6:10911"])
+def test_an_observer_is_added_only_with_an_address_that_can_be_asked(make_broker: MakeBroker, address: str) -> None:
+    """Each replica remembered one without its port, and ended as soon as it led."""
+    broker = make_broker(enableDLegerCommitLog="true", dLegerPeers=PEERS, dLegerSelfId="n0", brokerIP1="10.0.0.1")
+    header = ReplicaMembersRequestHeader(group="broker-a", change="addObserver", replica_id=3, address=address)
+    reply = broker.ask(HighwaterRequestCode.REPLICA_MEMBERS, header)
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+    assert reply.remark == "addObserver needs the address where the replica serves, as host:port"

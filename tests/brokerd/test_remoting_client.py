@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from brokerd.environment import OsNetwork
 from brokerd.services.remoting_client import RemotingClient, RequestFailed
 from mqwire.command import RemotingCommand
 
@@ -53,3 +54,12 @@ async def test_a_record_comes_whole_however_long_the_leader_takes_messages(mebib
 async def test_an_answer_of_20_mebibytes_is_refused_where_no_records_are_asked_for() -> None:
     with pytest.raises(RequestFailed, match="frame"):
         await _answered(b"x" * (20 * 2**20), takes_records=False)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("address", ["10.0.0.5", "10.0.0.5:", "localhost:http", "localhost:123456", "a..b:10911"])
+async def test_what_is_no_address_is_one_where_no_one_answers(address: str) -> None:
+    """An operator had given a replica's address without its port: it ended each replica that led, and asked there."""
+    client = RemotingClient(address, sign=lambda command: None, connect=OsNetwork().connect)
+    with pytest.raises(RequestFailed):
+        await client.request(RemotingCommand.request(20_000), timeout_s=5)

@@ -414,6 +414,11 @@ class ScheduleMessageService:
         """How far each level has been delivered; a copy."""
         return dict(self._offsets)
 
+    def proven_version(self) -> int:
+        """Another number whenever `to_wrapper` has another table."""
+        self._prove()
+        return sum(self._proven.values())
+
     def to_wrapper(self) -> DelayOffsetSerializeWrapper:
         """The table as it is answered: only what is durable."""
         self._prove()

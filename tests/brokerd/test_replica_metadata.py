@@ -79,6 +79,32 @@ async def test_what_a_leader_of_the_past_had_delivered_is_not_taken_for_delivere
     assert follower.broker.schedule.offsets == {}
 
 
+@pytest.mark.trio
+async def test_what_was_delivered_long_ago_is_not_delivered_again_by_the_next_leader(
+    make_broker: MakeBroker, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A follower asked how far deliveries are as soon as there was one, and not again when it was on the leader's disk."""
+    leader, follower = pair(make_broker)
+    leader.store_message("orders", b"later", properties={"DELAY": "1"})
+    leader.clock.advance(2)
+    leader.broker.schedule.deliver_due()
+    replicate(leader, follower)
+    offsets: Any = follower.broker.consumer_offsets
+    following = MetadataFollower(
+        follower.store, offsets, follower.broker.schedule, lambda _address: cast("RemotingClient", Leader(leader))
+    )
+    async with trio.open_nursery() as nursery:
+        following.leader_is_at(leader.broker.metadata_version(), leader.store.end_offset)
+        nursery.start_soon(following.run, "leader")
+        for _ in range(5):
+            await trio.sleep(5)
+            leader.store.flush()
+            leader.broker.held_changed()
+            following.leader_is_at(leader.broker.metadata_version(), leader.store.end_offset)
+        nursery.cancel_scope.cancel()
+    assert follower.broker.schedule.offsets == {1: 1}
+
+
 class BusyLeader:
     """Answers each commit with one code, whatever else it is asked truthfully."""
 

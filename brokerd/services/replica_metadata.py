@@ -90,7 +90,10 @@ class MetadataFollower:
         self._changed.set()
         try:
             while True:
-                fetch, self._changed = self._changed.is_set(), trio.Event()
+                # What was fetched waits for the log, and is not put off by what is newer: there may be no end of that.
+                fetch = self._delays is None and self._changed.is_set()
+                if fetch:
+                    self._changed = trio.Event()
                 try:
                     if fetch:
                         self._delays, self._delays_end_offset = await self._delay_offsets(client), None

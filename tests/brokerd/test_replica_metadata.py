@@ -105,6 +105,38 @@ async def test_what_was_delivered_long_ago_is_not_delivered_again_by_the_next_le
     assert follower.broker.schedule.offsets == {1: 1}
 
 
+@pytest.mark.trio
+async def test_a_follower_that_lags_behind_a_busy_leader_learns_of_deliveries_all_the_same(
+    make_broker: MakeBroker, autojump_clock: trio.testing.MockClock
+) -> None:
+    """What it had fetched was replaced by what was newer before its log was there, for as long as there were deliveries."""
+    leader, follower = pair(make_broker)
+    offsets: Any = follower.broker.consumer_offsets
+    following = MetadataFollower(
+        follower.store, offsets, follower.broker.schedule, lambda _address: cast("RemotingClient", Leader(leader))
+    )
+    received: list[int] = []  # where the leader's log ended, 2 s ago and since
+    async with trio.open_nursery() as nursery:
+        following.leader_is_at(leader.broker.metadata_version(), leader.store.end_offset)
+        nursery.start_soon(following.run, "leader")
+        for _ in range(60):
+            await trio.sleep(0.2)
+            leader.store_message("orders", b"later", properties={"DELAY": "1"})
+            deliver(leader)
+            received.append(leader.store.end_offset)
+            if len(received) > 10:
+                receive_up_to(leader, follower, received.pop(0))
+            following.leader_is_at(leader.broker.metadata_version(), leader.store.end_offset)
+        nursery.cancel_scope.cancel()
+    assert follower.broker.schedule.offsets[1] > 20
+
+
+def receive_up_to(leader: BrokerUnderTest, follower: BrokerUnderTest, end_offset: int) -> None:
+    replica, store = follower.broker.replica, follower.store
+    data = leader.store.read_raw(store.end_offset, 1 << 20)[: end_offset - store.end_offset]
+    replica.received(data, store.end_offset, replica.epoch, end_offset)
+
+
 class BusyLeader:
     """Answers each commit with one code, whatever else it is asked truthfully."""
 

@@ -102,7 +102,11 @@ async def test_what_was_delivered_long_ago_is_not_delivered_again_by_the_next_le
             leader.broker.held_changed()
             following.leader_is_at(leader.broker.metadata_version(), leader.store.end_offset)
         nursery.cancel_scope.cancel()
-    assert follower.broker.schedule.offsets == {1: 1}
+    schedule = follower.broker.schedule
+    assert schedule.offsets == {1: 1}
+    follower.store.flush()
+    replicate(leader, follower)
+    assert schedule.first_waiting() is None, "its retention would keep everything from there on"
 
 
 @pytest.mark.trio

@@ -541,8 +541,8 @@ class Broker:
         return count_records(self.store, offset)
 
     def metadata_version(self) -> str:
-        """Changes whenever delay offsets that followers may take do: they fetch them then. All else comes with the log."""
-        return str(self.schedule.proven_version())
+        """Changes whenever delay offsets do, as they are answered: followers then fetch them. All else comes with the log."""
+        return self.schedule.version
 
     # --- everyone else ---
 

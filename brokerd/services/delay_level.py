@@ -5,7 +5,8 @@ head of the queue is the next that is due: nothing else is looked at. Due messag
 at a time.
 
 Progress (level -> offset) is persisted in config/delayOffset.json. It never runs ahead of the disk: an offset is written
-only once the delivered records themselves are durable. So a crash repeats the last deliveries and loses none.
+only once the delivered records themselves are durable. So a crash repeats the last deliveries and loses none. With it is
+written where the last deliveries are in the log: where that is truncated to before them, they are repeated too.
 
 Sources: ScheduleMessageService, HookUtils.handleScheduleMessage, DelayOffsetSerializeWrapper.
 """
@@ -16,7 +17,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
@@ -68,6 +69,8 @@ _REPAIR_PATIENCE_S: Final = 600.0
 # One round of one level: enough to keep up with a full queue, little enough not to hold up the hot path.
 _BATCH_MESSAGES: Final = 256
 _BATCH_BYTES: Final = 1024 * 1024
+# Of so many rounds it is known where in the log they are: two minutes of them at least.
+_REMEMBERED: Final = 1024
 
 
 class _Broker(Protocol):
@@ -85,6 +88,21 @@ class _Broker(Protocol):
 
     @property
     def delivers_messages(self) -> bool: ...
+
+
+class Delivery(NamedTuple):
+    """One round of one level, or what a slave took over of such."""
+
+    end_offset_bytes: int  # of the last delivered record, in the log; 0: there is none
+    level: int
+    before: int  # the level's offset
+    offset: int  # from then on
+
+
+class DelayOffsetFile(DelayOffsetSerializeWrapper, frozen=True, kw_only=True):
+    """delayOffset.json. RocketMQ's brokers do not read where the last deliveries are in the log."""
+
+    deliveries: list[Delivery] = []
 
 
 class DueHead:
@@ -205,8 +223,9 @@ class ScheduleMessageService:
         self._next_due_ms: dict[int, int] = {}
         self._damaged: dict[int, int] = {}  # level -> the offset of a record that the store cannot read
         self._repair_until_s: dict[int, float] = {}  # level -> so long its head, which is damaged, is waited for
-        # Delivered, but perhaps not durable yet: (end of the last delivered record in the log, level, offset).
-        self._unproven: deque[tuple[int, int, int]] = deque()
+        self._unproven: deque[Delivery] = deque()  # perhaps not durable yet
+        # The last of the others: an unclean promotion takes from the log also what had been as safe as the mode promises.
+        self._delivered: deque[Delivery] = deque(maxlen=_REMEMBERED)
         self._proven: dict[int, int] = {}
         self._persisted: dict[int, int] = {}
         self._take_again = False
@@ -217,7 +236,7 @@ class ScheduleMessageService:
         # Levels that the configuration no longer has are delivered too: their messages were promised.
         waiting = [level_of_queue_id(queue) for queue in self._broker.store.topics().get(RMQ_SYS_SCHEDULE_TOPIC, [])]
         self._top_level = max([self._levels.maximum, *waiting])
-        stored = self._file.load(DelayOffsetSerializeWrapper)
+        stored = self._file.load(DelayOffsetFile)
         if stored is None:
             return
         for level, offset in stored.offset_table.items():
@@ -225,11 +244,13 @@ class ScheduleMessageService:
                 raise UnreadableConfigFile(
                     f"{self._file.path} says offset {offset} for delay level {level}: restore it from a backup"
                 )
-        # A log that was truncated, or started over, may have a shorter queue, and other messages there soon.
-        self._offsets = {level: min(offset, self._queue_end(level)) for level, offset in stored.offset_table.items()}
-        self._proven = dict(self._offsets)
+        self._offsets = dict(stored.offset_table)
+        self._proven = dict(stored.offset_table)
         self._persisted = dict(stored.offset_table)
         self._data_version = stored.data_version or DataVersion()
+        self._delivered.extend(stored.deliveries)
+        self._take_back(self._broker.store.end_offset)  # it may have been stopped right after the truncation
+        self._end_with_queues()
 
     # --- sends ---
 
@@ -345,10 +366,10 @@ class ScheduleMessageService:
 
     def _advance(self, level: int, offset: int, end_offset_bytes: int) -> None:
         self._repair_until_s.pop(level, None)
-        self._offsets[level] = offset
         if self._unproven:  # proven, or truncated, in their order
-            end_offset_bytes = max(end_offset_bytes, self._unproven[-1][0])
-        self._unproven.append((end_offset_bytes, level, offset))
+            end_offset_bytes = max(end_offset_bytes, self._unproven[-1].end_offset_bytes)
+        self._unproven.append(Delivery(end_offset_bytes, level, self._offsets.get(level, 0), offset))
+        self._offsets[level] = offset
 
     def raise_offsets(self, offsets: Mapping[int, int]) -> None:
         """A slave takes over how far its master has delivered; it delivers from there when it leads. Never lowers.
@@ -369,27 +390,39 @@ class ScheduleMessageService:
         Until that one has said so, only deliveries of which the log has the record count: this replica may lead before.
         """
         self._take_again = True
-        store = self._broker.store
-        self._unproven = deque(
-            (end_offset_bytes, level, min(offset, self._queue_end(level)))
-            for end_offset_bytes, level, offset in self._unproven
-            if end_offset_bytes <= store.end_offset
-        )
-        self._proven = {level: min(offset, self._queue_end(level)) for level, offset in self._proven.items()}
-        delivered = self._proven | {level: offset for _end_offset_bytes, level, offset in self._unproven}
+        self._take_back(self._broker.store.end_offset)
+        self._end_with_queues()
         for level in self._offsets:
-            self._offsets[level] = delivered.get(level, 0)
             self._next_due_ms.pop(level, None)
         try:
             self.persist()  # at once: at the next start the queue may have grown past what the file says, by other messages
         except OSError as error:
             logger.error("the progress of delayed messages cannot be written, trying again: %s", error)
 
+    def _end_with_queues(self) -> None:
+        """A log that was truncated, or started over, may have shorter queues, and other messages there soon."""
+        self._unproven = deque(
+            one._replace(offset=min(one.offset, self._queue_end(one.level))) for one in self._unproven
+        )
+        self._proven = {level: min(offset, self._queue_end(level)) for level, offset in self._proven.items()}
+        self._offsets = {level: min(offset, self._queue_end(level)) for level, offset in self._offsets.items()}
+
     def _queue_end(self, level: int) -> int:
         store = self._broker.store
         if store.damaged_from is not None:
             return sys.maxsize  # what is damaged may be put right: then the queue is longer
         return store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of_level(level)) or 0
+
+    def _take_back(self, log_end_offset: int) -> None:
+        """Have each level go on where it was before the first delivery of which the log has no record any more."""
+        lost = [one for one in (*self._delivered, *self._unproven) if one.end_offset_bytes > log_end_offset]
+        for one in lost:
+            self._offsets[one.level] = min(one.before, self._offsets.get(one.level, 0))
+            self._proven[one.level] = min(one.before, self._proven.get(one.level, 0))
+        if lost:
+            kept = [one for one in self._delivered if one.end_offset_bytes <= log_end_offset]
+            self._delivered = deque(kept, maxlen=_REMEMBERED)
+            self._unproven = deque(one for one in self._unproven if one.end_offset_bytes <= log_end_offset)
 
     def first_waiting(self) -> int | None:
         """Where in the log the first message begins that waits here, or was not delivered durably; None when none does.
@@ -410,14 +443,15 @@ class ScheduleMessageService:
     # --- persistence ---
 
     @property
+    def version(self) -> str:
+        """Another one after each change of what `to_wrapper` says."""
+        self._prove()
+        return str(sum(self._proven.values()))
+
+    @property
     def offsets(self) -> dict[int, int]:
         """How far each level has been delivered; a copy."""
         return dict(self._offsets)
-
-    def proven_version(self) -> int:
-        """Another number whenever `to_wrapper` has another table."""
-        self._prove()
-        return sum(self._proven.values())
 
     def to_wrapper(self) -> DelayOffsetSerializeWrapper:
         """The table as it is answered: only what is durable."""
@@ -444,7 +478,10 @@ class ScheduleMessageService:
         if self._proven == self._persisted:
             return None
         self._data_version = self._data_version.next_version(self._broker.clock.time_ms())
-        return self._file.snapshot(self.to_wrapper().to_json()), dict(self._proven)
+        table = DelayOffsetFile(
+            offset_table=dict(self._proven), data_version=self._data_version, deliveries=list(self._delivered)
+        )
+        return self._file.snapshot(table.to_json()), dict(self._proven)
 
     def _write(self, snapshot: Snapshot, offsets: dict[int, int]) -> None:
         self._file.store(snapshot)
@@ -454,6 +491,7 @@ class ScheduleMessageService:
         # A delivery counts once it is durable here and as safe as the mode promises: what a promotion could lose is
         # delivered again by the next master.
         safe_offset = min(self._broker.store.durable_offset, self._broker.replica.confirm_offset)
-        while self._unproven and self._unproven[0][0] <= safe_offset:
-            _end_offset_bytes, level, offset = self._unproven.popleft()
-            self._proven[level] = offset
+        while self._unproven and self._unproven[0].end_offset_bytes <= safe_offset:
+            one = self._unproven.popleft()
+            self._proven[one.level] = one.offset
+            self._delivered.append(one)

@@ -445,7 +445,7 @@ def test_a_delivery_that_was_truncated_comes_again_after_what_could_not_be_deliv
 
 
 @pytest.mark.parametrize("kept", [1, 0])
-def test_a_truncation_of_what_waits_is_written_down_at_once(
+def test_a_truncation_of_what_was_delivered_is_written_down_at_once(
     broker: BrokerUnderTest, clock: ManualClock, kept: int
 ) -> None:
     """The queue may have grown past that offset, by others' messages, when this replica starts again."""
@@ -457,7 +457,33 @@ def test_a_truncation_of_what_waits_is_written_down_at_once(
     broker.broker.store.truncate(ends[kept])
     broker.broker.schedule.log_was_truncated()
     file = broker.folder / "store" / "config" / "delayOffset.json"
-    assert json.loads(file.read_text())["offsetTable"] == {"1": kept}
+    assert json.loads(file.read_text())["offsetTable"] == {"1": 0}
+
+
+@pytest.mark.parametrize("restarts", ["before", "after", "never"])
+def test_a_delivery_that_was_safe_comes_again_where_an_unclean_promotion_has_truncated_it(
+    broker: BrokerUnderTest, clock: ManualClock, restarts: str
+) -> None:
+    """Its progress was on the disk, and who led again before it had asked the next leader never delivered that message."""
+    send(broker, b"earlier", 1)
+    clock.advance(1)
+    deliver(broker)
+    send(broker, b"later", 1)
+    broker.broker.store.flush()
+    end_offset = broker.broker.store.end_offset
+    clock.advance(1)
+    deliver(broker)
+    broker.broker.store.flush()
+    broker.broker.schedule.persist()
+    if restarts == "before":
+        broker.crash()
+    broker.broker.store.truncate(end_offset)
+    if restarts == "after":
+        broker.crash()
+    else:
+        broker.broker.schedule.log_was_truncated()
+    deliver(broker)
+    assert bodies(broker) == [b"earlier", b"later"]
 
 
 def test_a_delivery_in_front_of_what_was_truncated_does_not_come_again(

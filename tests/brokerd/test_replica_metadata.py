@@ -141,6 +141,19 @@ def receive_up_to(leader: BrokerUnderTest, follower: BrokerUnderTest, end_offset
     replica.received(data, store.end_offset, replica.epoch, end_offset)
 
 
+def test_a_leader_names_another_version_once_a_delivery_counts(make_broker: MakeBroker) -> None:
+    """Who had asked before that was not told, and delivered it again when it led."""
+    leader = make_broker()
+    leader.store_message("orders", b"later", properties={"DELAY": "1"})
+    leader.clock.advance(1)
+    leader.broker.schedule.deliver_due()
+    asked = leader.broker.metadata_version()
+    assert leader.broker.schedule.to_wrapper().offset_table == {}
+    leader.store.flush()
+    assert leader.broker.metadata_version() != asked
+    assert leader.broker.schedule.to_wrapper().offset_table == {1: 1}
+
+
 class BusyLeader:
     """Answers each commit with one code, whatever else it is asked truthfully."""
 

@@ -23,6 +23,7 @@ from controlplane.clusters.models import (
 )
 from controlplane.clusters.operations import operations_resume, step_claim
 from controlplane.clusters.replica_remoting import ProbeAnswer
+from controlplane.clusters.services import group_rows_create
 from controlplane.common.errors import ApplicationError, Conflict
 from controlplane.failover.errors import ConfirmationNeeded, NotPromotable
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership, ReplicaSample
@@ -38,7 +39,7 @@ from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World
 from tests.failover.promotions import lose, names, operation_of, run, start
 from tests.failover.replicated import make_replicated
-from tests.failover.scripted_group import ScriptedGroup
+from tests.failover.scripted_group import ScriptedGroup, ScriptedReplica
 
 STEP_NAMES = [
     "failover_preflight",
@@ -399,6 +400,23 @@ def test_an_old_master_that_comes_back_late_is_written_into_the_timeline(
     group.back(0)
     cluster_sample(cluster, driver)
     assert names(failover)[-1] == "rejoined"
+
+
+def test_the_old_master_is_not_waited_for_while_another_group_has_no_master(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
+) -> None:
+    """Its promotion begins once this one is over, and the host of both may be gone."""
+    other = group_rows_create(cluster, 1, 2)
+    for replica in other.replicas.all():
+        Replica.objects.filter(pk=replica.pk).update(host="127.0.0.1", port=30 + replica.broker_id)
+        group.replicas.append(ScriptedReplica(replica.broker_id, f"127.0.0.1:{30 + replica.broker_id}", answers=False))
+    lose(group)
+    failover = start(cluster, driver)
+    for step in operation_of(failover).steps.order_by("position"):
+        assert operation_step_run(step.pk, driver) == Outcome.COMPLETED, step.name
+    group.back(0)
+    cluster_sample(cluster, driver)
+    assert names(failover)[-2:] == ["rejoining", "rejoined"]
 
 
 @pytest.mark.django_db(transaction=True)

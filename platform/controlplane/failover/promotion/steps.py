@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.given_up import replicas_given_up
-from controlplane.clusters.models import Cluster, Replica
+from controlplane.clusters.models import BrokerGroup, Cluster, Replica
 from controlplane.clusters.operations import operation_was_retried
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.common.errors import ApplicationError
@@ -35,6 +35,7 @@ from controlplane.failover.sampling import (
     leader_note,
     rejoined_note,
 )
+from controlplane.failover.selectors import group_view
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.words import listed
 from controlplane.provisioning.drivers.base import ProcessState
@@ -192,7 +193,7 @@ def failover_topics(context: StepContext) -> None:
 
 def failover_rejoin(context: StepContext) -> None:
     """Have those that were stopped run as slaves. An old master that does not come back in time does not fail what is done:
-    its return is written when it is seen.
+    its return is written when it is seen. It is not waited for while another group, whose promotion would wait, has no master.
     """
     failover = present_failover(context)
     cluster = context.cluster
@@ -212,10 +213,17 @@ def failover_rejoin(context: StepContext) -> None:
     if status is not None and status.role == "slave" and status.log_epoch >= (failover.new_epoch or 0):
         rejoined_note(failover, status)
         return
-    if (context.now - context.started_at).total_seconds() < _REJOIN_S:
+    is_late = (context.now - context.started_at).total_seconds() >= _REJOIN_S
+    if not is_late and not _others_without_master(cluster, failover.group_name):
         raise StepNotReady(
             say("Replica %(broker_id)s does not follow the new master yet.", broker_id=old.broker_id), delay_s=0.5
         )
+
+
+def _others_without_master(cluster: Cluster, group_name: str) -> bool:
+    others = BrokerGroup.objects.filter(cluster=cluster).exclude(name=group_name)
+    views = (group_view(group).placed() for group in others.select_related("cluster"))
+    return any(view.master is None and len(view.replicas) > 1 for view in views)
 
 
 def _start_again(context: StepContext, replica: Replica) -> None:

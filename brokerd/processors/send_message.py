@@ -51,6 +51,9 @@ Body: TypeAlias = "bytes | bytearray | memoryview"
 # Beside them the record's own CRC property needs its room.
 _MAX_STORED_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC32_PROPERTY_BYTES
 
+# Stored as one, they hold up everyone else; a mebibyte of messages of an ordinary size are fewer. The answer has 33 bytes for each.
+_BATCH_MAX: Final = 16_384
+
 # Clients collect up to 128,000 characters of records in a message.
 _TRACE_BODY_MAX_BYTES: Final = 512 * 1024
 
@@ -302,7 +305,7 @@ class SendMessageProcessor:
         topic = origin.topic
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic}")
-        flags, bodies, properties = decode_batch_columns(body)
+        flags, bodies, properties = decode_batch_columns(body, _BATCH_MAX)
         if not flags:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
         # What one search over all of them does not find none of them has.

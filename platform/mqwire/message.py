@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -347,8 +348,8 @@ def decode_batch_body(body: bytes | bytearray | memoryview) -> Sequence[BatchIte
     return list(map(BatchItem, *decode_batch_columns(body)))
 
 
-def decode_batch_columns(body: bytes | bytearray | memoryview) -> BatchColumns:
-    """The messages inside a batch, by columns; raises RemoteProtocolError when lengths do not add up."""
+def decode_batch_columns(body: bytes | bytearray | memoryview, most: int = sys.maxsize) -> BatchColumns:
+    """The messages inside a batch, by columns; raises RemoteProtocolError when lengths do not add up, or for more than `most`."""
     data = bytes(body)
     columns = _alike_columns(data)
     if columns is not None:
@@ -361,6 +362,8 @@ def decode_batch_columns(body: bytes | bytearray | memoryview) -> BatchColumns:
     unpack = _BATCH_ITEM_HEAD.unpack_from
     head_bytes = _BATCH_ITEM_HEAD.size
     while position < end:
+        if len(flags) >= most:
+            raise RemoteProtocolError(f"the batch has more than {most} messages: split it")
         if end - position < head_bytes + 2:
             raise RemoteProtocolError("the batch ends inside a message's head")
         size, _magic, _crc, flag, body_length = unpack(data, position)

@@ -33,6 +33,7 @@ from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import MAX_EXT_FIELDS, RemotingCommand
 from mqwire.escaped_logs import escaped
 from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHeader
+from mqwire.message import BatchItem, encode_batch_body
 from tests.brokerd.acl_accounts import SEND_FIELDS
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.remoting import connect, exchange
@@ -310,6 +311,17 @@ def test_lags_are_looked_at_in_so_many_topics_at_once(
 ) -> None:
     fields = {"consumerGroup": "g", "topicList": ";".join(topics)}
     assert ask(platform_broker, RequestCode.GET_CONSUME_STATS, PROGRAM, fields=fields).code == code
+
+
+def test_a_batch_of_so_many_messages_that_everyone_would_wait_is_refused(platform_broker: BrokerUnderTest) -> None:
+    platform_broker.create_topic("orders", queues=1)
+    fields = {**SEND_FIELDS, "b": "orders", "e": "0", "m": "true"}
+    for bodies, code in (
+        ([b"", b"x"] * 8192, ResponseCode.SUCCESS),
+        ([b"", b"x"] * 8193, ResponseCode.MESSAGE_ILLEGAL),
+    ):
+        batch = encode_batch_body(BatchItem(0, body, b"") for body in bodies)
+        assert ask(platform_broker, RequestCode.SEND_BATCH_MESSAGE, PROGRAM, fields=fields, body=batch).code == code
 
 
 def test_names_that_no_client_gives_are_refused(platform_broker: BrokerUnderTest) -> None:

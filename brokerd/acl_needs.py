@@ -23,6 +23,7 @@ from mqwire.errors import RemoteProtocolError
 # Of topics that one request names. Each takes a broker some 10 us, while others wait. No client has as many.
 SUBSCRIPTIONS_MAX: Final = 4096
 LOCKS_AT_ONCE_MAX: Final = 8192
+TAGS_MAX: Final = 4096  # of one subscription: each pull that waits keeps them all
 
 
 class Kind(Enum):
@@ -96,10 +97,16 @@ def _heartbeat(request: RemotingCommand) -> list[Need]:
 def heartbeat_of(request: RemotingCommand) -> HeartbeatData:
     """A HEART_BEAT's body; raises RemoteProtocolError, also where it names so many topics that others would wait."""
     data = HeartbeatData.from_client(request.body)
-    count = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
-    if count > SUBSCRIPTIONS_MAX:
+    subscriptions = [one for consumer in data.consumer_data_set for one in consumer.subscription_data_set]
+    if len(subscriptions) > SUBSCRIPTIONS_MAX:
         raise RemoteProtocolError(
-            f"the heartbeat names {count} subscriptions, at most {SUBSCRIPTIONS_MAX} are taken: use several client instances"
+            f"the heartbeat names {len(subscriptions)} subscriptions, at most {SUBSCRIPTIONS_MAX} are taken: use several client"
+            " instances"
+        )
+    tags = max((max(len(one.tags_set), len(one.code_set)) for one in subscriptions), default=0)
+    if tags > TAGS_MAX:
+        raise RemoteProtocolError(
+            f"a subscription names {tags} tags, at most {TAGS_MAX} are taken: subscribe to fewer, or to *"
         )
     return data
 

@@ -5,10 +5,11 @@ Source of the answers' codes: PullMessageProcessor, DefaultPullMessageResultHand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sized
 from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl import credential_of
+from brokerd.acl_needs import TAGS_MAX
 from brokerd.long_polling import ANSWERED_AT_ONCE, HeldPull
 from brokerd.replies import Refusal
 from brokerd.store import GetMessageStatus, GetResult, RecordDamagedError, StoreError
@@ -346,7 +347,13 @@ class PullMessageProcessor:
                     ResponseCode.SYSTEM_ERROR,
                     f"The broker does not support consumer to filter message by {header.expression_type}; use tags",
                 )
-            return tag_filter(header.subscription or "*")
+            expression = header.subscription or "*"
+            if expression.count("||") >= TAGS_MAX:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the subscription names {expression.count('||') + 1} tags, at most {TAGS_MAX} are taken: name fewer, or *",
+                )
+            return tag_filter(expression)
         consumer = self._broker.consumers.find(header.consumer_group)
         if consumer is None:
             raise Refusal(
@@ -434,7 +441,7 @@ class PullMessageProcessor:
             suspend_s = min(broker.config.short_polling_time_ms / 1000, max_suspend_s)
         deadline_s = broker.clock.monotonic() + suspend_s
         account = None if broker.acl is None else broker.acl.accounts.get(credential)
-        size_bytes = _size_of(request)
+        size_bytes = _size_of(request) + _size_of_filter(accept)
         broker.held_pulls.hold(
             HeldPull(peer, request, header, accept, header.queue_offset, deadline_s, credential, size_bytes, account)
         )
@@ -549,6 +556,12 @@ def _size_of(request: RemotingCommand) -> int:
     raw = request.raw_ext_fields
     fields = sum(map(len, request.ext_fields.values())) if raw is None else len(raw)
     return 1_000 + 2 * fields + len(request.body)
+
+
+def _size_of_filter(accept: Callable[[int], bool] | None) -> int:
+    """About how much memory a tag filter keeps: it looks codes up in a set of its own."""
+    codes: Sized = getattr(accept, "__self__", ())
+    return 100 * len(codes)
 
 
 def tag_filter(expression: str) -> Callable[[int], bool] | None:

@@ -419,6 +419,57 @@ def test_held_pulls_keep_a_bounded_number_of_bytes() -> None:
     assert not held.full
 
 
+def subscribed(*tags: str, codes: list[int] | None = None) -> HeartbeatData:
+    subscription = SubscriptionData(
+        topic="orders", sub_string=" || ".join(tags), tags_set=list(tags), code_set=codes or [], sub_version=1
+    )
+    return HeartbeatData(
+        client_id="c",
+        consumer_data_set=[
+            ConsumerData(group_name="g", consume_type="CONSUME_PASSIVELY", subscription_data_set=[subscription])
+        ],
+    )
+
+
+HELD_PULL = {
+    "consumerGroup": "g",
+    "topic": "orders",
+    "queueId": "0",
+    "queueOffset": "0",
+    "maxMsgNums": "1",
+    "subVersion": "1",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "60000",
+}
+
+
+@pytest.mark.parametrize("by_heartbeat", [True, False])
+def test_the_tags_of_a_held_pull_count_as_what_held_pulls_keep(
+    platform_broker: BrokerUnderTest, by_heartbeat: bool
+) -> None:
+    platform_broker.create_topic("orders", queues=1)
+    tags = [f"tag{number}" for number in range(4096)]
+    ask(platform_broker, RequestCode.HEART_BEAT, PROGRAM, body=subscribed("a", codes=list(range(4096))).to_json())
+    fields = HELD_PULL | ({"sysFlag": "2"} if by_heartbeat else {"sysFlag": "6", "subscription": "||".join(tags)})
+    held = platform_broker.broker.held_pulls
+    peer = RecordingPeer()
+    while not held.full:
+        assert len(held) <= MAX_HELD_BYTES // (4096 * 100)
+        platform_broker.dispatch(peer, [signed(RequestCode.PULL_MESSAGE, PROGRAM, fields)])
+
+
+def test_more_tags_than_anyone_has_are_refused(platform_broker: BrokerUnderTest) -> None:
+    platform_broker.create_topic("orders", queues=1)
+    tags = [f"tag{number}" for number in range(4097)]
+    for data in (subscribed(*tags), subscribed("a", codes=list(range(4097)))):
+        code, remark = heartbeat_answer(platform_broker, data)
+        assert (code, "4097 tags" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+    fields = HELD_PULL | {"sysFlag": "6", "subscription": "||".join(tags)}
+    ask(platform_broker, RequestCode.HEART_BEAT, PROGRAM, body=subscribed("a").to_json())
+    answer = ask(platform_broker, RequestCode.PULL_MESSAGE, PROGRAM, fields=fields)
+    assert "4097 tags" in str(answer.remark)
+
+
 def test_one_turn_serves_a_bounded_number_of_requests(platform_broker: BrokerUnderTest) -> None:
     request = RemotingCommand.request(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "orders", "queueId": "0"})
     sign_request(request, PROGRAM)

@@ -795,10 +795,8 @@ class MessageStore:
         try:
             try:
                 self._queues.start_over(begin_offset, queues)
-            except (
-                DiskFullError
-            ) as error:  # the log, which has no queues any more, makes room; then the leader says it again
-                no_room = error
+            except DiskFullError as error:
+                no_room = error  # the log, which has no queues any more, makes room; then the leader says it again
             self.index.clear(begin_offset)
             self._log.delete_all()
         except (OSError, StoreError) as error:  # how much of it was done is for recovery to find out

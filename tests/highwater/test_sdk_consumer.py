@@ -336,7 +336,9 @@ def test_a_handler_that_awaited_a_task_which_was_cancelled_counts_as_failed(orde
 
     async def main() -> None:
         async with scripted_cluster() as (name_server, broker):
-            options = {"orderly": orderly, "consume_threads": 1, "suspend_current_queue_time_ms": 10}
+            options: dict[str, Any] = {
+                "orderly": orderly, "consume_threads": 1, "suspend_current_queue_time_ms": 10,
+            }  # fmt: skip
             async with consuming(name_server, got, **options) as consumer:
                 broker.store(b"first")
                 broker.store(b"second")

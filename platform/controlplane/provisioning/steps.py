@@ -450,7 +450,7 @@ def _is_added(context: StepContext, daemon: Daemon) -> bool:
     row, added = daemon.row, context.operation.metadata
     if context.operation.type != OperationType.CLUSTER_GROW or not isinstance(row, Replica):
         return True
-    return row.group.name == added.get("group") or row.broker_id == added.get("replica")
+    return bool(row.group.name == added.get("group") or row.broker_id == added.get("replica"))
 
 
 def daemons_start(context: StepContext, daemons: list[Daemon]) -> None:

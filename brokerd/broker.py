@@ -474,6 +474,7 @@ class Broker:
         """The tables are this replica's from now on; consumers may have read from the former master what never came here."""
         self.consumer_offsets.commit_hints()
         self.consumer_offsets.bound(self.store.queue_end_offset)
+        self.schedule.look_for_levels()
         self.metadata_log.begin_leadership()
 
     def know_stored_topics(self) -> None:

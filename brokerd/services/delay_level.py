@@ -233,9 +233,7 @@ class ScheduleMessageService:
 
     def load(self) -> None:
         """Reads delayOffset.json; raises UnreadableConfigFile. Those in front of the queue are corrected later."""
-        # Levels that the configuration no longer has are delivered too: their messages were promised.
-        waiting = [level_of_queue_id(queue) for queue in self._broker.store.topics().get(RMQ_SYS_SCHEDULE_TOPIC, [])]
-        self._top_level = max([self._levels.maximum, *waiting])
+        self.look_for_levels()
         stored = self._file.load(DelayOffsetFile)
         if stored is None:
             return
@@ -251,6 +249,11 @@ class ScheduleMessageService:
         self._delivered.extend(stored.deliveries)
         self._take_back(self._broker.store.end_offset)  # it may have been stopped right after the truncation
         self._end_with_queues()
+
+    def look_for_levels(self) -> None:
+        """Levels that the configuration lacks are delivered too: their messages were promised, here or by another leader."""
+        waiting = [level_of_queue_id(queue) for queue in self._broker.store.topics().get(RMQ_SYS_SCHEDULE_TOPIC, [])]
+        self._top_level = max([self._levels.maximum, *waiting])
 
     # --- sends ---
 

@@ -14,7 +14,7 @@ from brokerd.services.replica_metadata import MetadataFollower
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
-from tests.brokerd.replicated_broker import pair, replicate
+from tests.brokerd.replicated_broker import pair, promote, replicate
 
 
 class Leader:
@@ -107,6 +107,19 @@ async def test_what_was_delivered_long_ago_is_not_delivered_again_by_the_next_le
     follower.store.flush()
     replicate(leader, follower)
     assert schedule.first_waiting() is None, "its retention would keep everything from there on"
+
+
+def test_a_new_leader_delivers_what_waits_at_a_level_that_its_own_configuration_lacks(make_broker: MakeBroker) -> None:
+    """It came after this one's start, from a leader that had more levels still; it waited until a restart."""
+    leader = make_broker()
+    follower = make_broker(brokerRole="SLAVE", brokerId="1", totalReplicas="2", messageDelayLevel="1s 5s")
+    replicate(leader, follower)
+    leader.store_message("orders", b"later", properties={"DELAY": "4"})
+    replicate(leader, follower)
+    promote(follower, leader)
+    follower.clock.advance(60)
+    deliver(follower)
+    assert [message.body for message in follower.messages("orders")] == [b"later"]
 
 
 @pytest.mark.trio

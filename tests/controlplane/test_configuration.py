@@ -143,6 +143,23 @@ def test_of_two_who_looked_at_the_same_one_change_is_refused(world: World, broke
         configuration_change(actor=world.alice, cluster=world.cluster, values={"deleteWhen": 5}, version=0)
 
 
+def test_of_two_changes_at_once_brokers_have_the_later_one(
+    world: World, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = brokers.update_broker_config
+    others = ["2"]
+
+    def slowly(address: str, properties: Mapping[str, str]) -> None:
+        if others:  # someone else is quicker: all of their change happens before this reaches the broker
+            configuration_change(actor=world.alice, cluster=world.cluster, values={"brokerPermission": others.pop()})
+        taken(address, properties)
+
+    monkeypatch.setattr(brokers, "update_broker_config", slowly)
+    configuration_change(actor=world.alice, cluster=world.cluster, values={"brokerPermission": "4"})
+    assert wanted_values(world.cluster)["brokerPermission"] == "2"
+    assert [one["brokerPermission"] for one in brokers.by_address.values() if one is not None] == ["2"]
+
+
 def test_who_changed_what_is_in_the_audit_trail(world: World, brokers: Brokers) -> None:
     configuration_change(actor=world.alice, cluster=world.cluster, values={"deleteWhen": 3})
     event = AuditEvent.objects.get(action="cluster.configure")

@@ -5,7 +5,7 @@ history. Keys that a broker takes at once are sent to every broker after the row
 its file when it is restarted, and is shown as different until then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -221,8 +221,12 @@ def configuration_change(
             )
     except IntegrityError:
         raise _changed_meanwhile() from None
-    at_once = {change.key.name: change.key.text_of(change.new) for change in plan.changes if change.key.at_once}
-    return Saved(row, plan, _tell_brokers(cluster, at_once))
+    keys = [change.key for change in plan.changes if change.key.at_once]
+    told, missing = row, _tell_brokers(cluster, _texts(keys, row.configuration))
+    # Who changed them meanwhile may have told the brokers first: what is wanted now comes last.
+    while keys and (newest := _newest(cluster)) is not None and newest.number != told.number:
+        told, missing = newest, _tell_brokers(cluster, _texts(keys, newest.configuration))
+    return Saved(row, plan, missing)
 
 
 def configuration_put_back(*, actor: Actor, cluster: Cluster, number: int) -> Saved:
@@ -235,12 +239,8 @@ def configuration_apply(*, actor: Actor, cluster: Cluster) -> tuple[str, ...]:
     """Have every broker take again what it takes at once. Returns those that did not. Raises Conflict unless it is running."""
     actor_require(actor, "cluster.update", cluster.tenant)
     require_running(cluster)
-    wanted = wanted_values(cluster)
-    at_once = {
-        key.name: key.text_of(wanted.get(key.name, key.default))
-        for key in keys_of(replicated=cluster.is_replicated)
-        if key.at_once
-    }
+    keys = [key for key in keys_of(replicated=cluster.is_replicated) if key.at_once]
+    at_once = _texts(keys, wanted_values(cluster))
     audit_event_record(
         actor=actor,
         action="cluster.configuration_apply",
@@ -274,6 +274,10 @@ def change_lines(change: ConfigurationChange) -> list[KeyChange]:
     return [
         KeyChange(BROKER_KEYS[name], old, new) for name, (old, new) in change.changes.items() if name in BROKER_KEYS
     ]
+
+
+def _texts(keys: Iterable[BrokerKey], wanted: Mapping[str, Value]) -> dict[str, str]:
+    return {key.name: key.text_of(wanted.get(key.name, key.default)) for key in keys}
 
 
 def _tell_brokers(cluster: Cluster, at_once: Mapping[str, str]) -> tuple[str, ...]:

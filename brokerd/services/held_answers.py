@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 if TYPE_CHECKING:
-    from brokerd.processors.context import Clock
+    from brokerd.clock import SystemClock
     from brokerd.services.store_gate import StoreGate
 
 
 class _Broker(Protocol):
     """What this service uses of the broker."""
 
+    clock: SystemClock
     store_gate: StoreGate
-
-    @property
-    def clock(self) -> Clock: ...
 
     def answer_held_pulls(self) -> bool: ...
 

@@ -1,7 +1,7 @@
 """usage_billing: the lake's records -> hourly usage with prices in billing_usage.
 
 A run counts whole hours: those that got records since the version of the lake that the last run had counted; with them
-the whole late window when prices have changed or there was no such run; or a range that was asked for. So running it
+the whole late window when prices have changed, all where there was no such run; or a range that was asked for. So running it
 twice changes nothing, a late record corrects its hour with the next run, and a run after which nothing came reads
 nothing. Hours that are older than the late window are counted as long as their month is not invoiced: a cluster could
 not be read for days, and the invoice waits for it; this job could not run for days; or they get their first price now.
@@ -217,9 +217,11 @@ def _added(lake: Lake, progress: Progress, snapshot: int) -> DataFrame | None:
 
 
 def _ingested_since(lake: Lake, progress: Progress, snapshot: int) -> DataFrame | None:
-    """The same, and some more, where that version can't be read any more: by when they were ingested. None: no run says
-    since when.
+    """The same, and some more, where that version can't be read any more: by when they were ingested; all where there was
+    no run. None: the last one did not say when it was.
     """
+    if progress.snapshot is None:
+        return lake.records(snapshot=snapshot)
     counted_ms = progress.details.get("counted_ms")
     if counted_ms is None:
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -90,15 +92,37 @@ def test_running_it_twice_reads_and_changes_nothing_and_a_late_record_only_its_h
     assert after[4]["updated_at"] > before[4]["updated_at"]
 
 
-def test_hours_outside_the_window_stay_until_a_backfill_asks_for_them(world: JobWorld) -> None:
+@contextmanager
+def invoiced(world: JobWorld) -> Iterator[None]:
+    """The tenant's November has an invoice. Other tests' checks would see it, too."""
+    world.database.change(
+        "insert into billing_invoice (id, created_at, updated_at, tenant_id, number, month, currency, total, rounding,"
+        " tenant_name, issued_at, counted_until, snapshot_id, agreed_ends) values"
+        " (gen_random_uuid(), now(), now(), %s, 1, '2026-11-01', 'EUR', 0, 'invoice', '', now(), now(), '', '[]')",
+        world.tenant_id,
+    )
+    yield
+    world.database.change("delete from billing_invoice where tenant_id = %s", world.tenant_id)
+
+
+def test_hours_outside_the_window_stay_once_they_are_invoiced_until_a_backfill_asks_for_them(world: JobWorld) -> None:
     world.subscribe()
     week_later = NOW + timedelta(days=7)
     world.add_to_lake(*RECORDS, now=week_later)
-    assert world.run("usage_billing", now=week_later).rows_out == 0
+    with invoiced(world):
+        assert world.run("usage_billing", now=week_later).rows_out == 0
     asked = {"from": "2026-11-21T00:00:00Z", "to": "2026-11-21T14:00:00Z"}
     result = world.run("usage_billing", now=week_later, range=asked)
     assert result.rows_out == 4
     assert figures(world) == EXPECTED[:4]
+
+
+def test_the_first_run_counts_all_that_is_not_invoiced(world: JobWorld) -> None:
+    """Brokers keep records for longer than the late window: the jobs could not run before."""
+    world.subscribe()
+    world.add_to_lake(*RECORDS, now=NOW)
+    world.run("usage_billing", now=NOW + timedelta(days=3))
+    assert figures(world) == EXPECTED
 
 
 def test_what_could_not_be_read_for_days_is_counted_until_its_month_is_invoiced(world: JobWorld) -> None:
@@ -109,16 +133,9 @@ def test_what_could_not_be_read_for_days_is_counted_until_its_month_is_invoiced(
     world.add_to_lake(*RECORDS[1:], now=later)
     result = world.run("usage_billing", now=later)
     assert (result.rows_late, figures(world)) == (2, EXPECTED)
-    world.database.change(
-        "insert into billing_invoice (id, created_at, updated_at, tenant_id, number, month, currency, total, rounding,"
-        " tenant_name, issued_at, counted_until, snapshot_id, agreed_ends) values"
-        " (gen_random_uuid(), now(), now(), %s, 1, '2026-11-01', 'EUR', 0, 'invoice', '', now(), now(), '', '[]')",
-        world.tenant_id,
-    )
     world.add_to_lake(LATE, now=later)
-    result = world.run("usage_billing", now=later)
-    # Other tests' checks would see it, too.
-    world.database.change("delete from billing_invoice where tenant_id = %s", world.tenant_id)
+    with invoiced(world):
+        result = world.run("usage_billing", now=later)
     assert (result.rows_late, figures(world)) == (1, EXPECTED)
 
 

@@ -27,7 +27,7 @@ def asked_after_long(follower: BrokerUnderTest) -> list[str]:
         await trio.lowlevel.checkpoint()
         raise ConnectionRefusedError("Connection refused")
 
-    follower.broker._connect = refuse  # type: ignore[method-assign]
+    follower.broker._connect = refuse  # type: ignore[method-assign] # what it connects with
 
     async def run() -> None:
         async with trio.open_nursery() as nursery:

@@ -641,7 +641,7 @@ def test_a_log_that_lost_its_queues_while_it_started_over_is_used_no_more(error:
     store.start_over(STARTS_OVER_AT, [EMPTIED])
     for fail_at in range(calls, disk.calls):
         disk, store = before_starting_over(damaged=False)
-        disk.fail = lambda number, _, fail_at=fail_at: error if number == fail_at else None  # type: ignore[misc]
+        disk.fail = lambda number, _, fail_at=fail_at: error if number == fail_at else None  # type: ignore[misc] # bound by its default
         with contextlib.suppress(OSError, StoreError):
             store.start_over(STARTS_OVER_AT, [EMPTIED])
         if not store.wants_reopening and store.refusal is None and store.end_offset != STARTS_OVER_AT:

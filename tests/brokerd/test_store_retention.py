@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import errno
 import json
+from typing import Any
 
 import pytest
 
@@ -299,7 +300,7 @@ def test_no_record_without_a_checksum_is_taken_before_the_checkpoint_says_so() -
 
 def test_an_emptied_queue_keeps_its_number_though_its_next_file_was_not_synced() -> None:
     """The file in front of it is the last one that a power cut is sure to leave."""
-    changes = {"mapped_file_size_consume_queue_bytes": 2 * CONSUME_QUEUE_ENTRY_BYTES}
+    changes: dict[str, Any] = {"mapped_file_size_consume_queue_bytes": 2 * CONSUME_QUEUE_ENTRY_BYTES}
     for seed in range(20):
         disk, clock = MemoryDisk(), ManualClock(FOUR_IN_THE_MORNING - 73 * HOUR_MS)
         store = new_store(disk, clock, **changes)

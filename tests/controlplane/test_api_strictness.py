@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Callable
 
 import pytest
@@ -85,11 +84,10 @@ def test_commas_and_brackets_of_a_text_are_no_values() -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\\"])
 def test_a_text_that_does_not_end_is_looked_through_once(end: bytes) -> None:
-    body = b'{"a": "' + b'\\"' * 32_000 + end
-    began_s = time.process_time()
+    """Looked for again from each of its quotes, this one would take more than ten minutes."""
+    body = b'{"a": "' + b'\\"' * 300_000 + end
     with pytest.raises(ParseError):
         JsonParser().parse(io.BytesIO(body))
-    assert time.process_time() - began_s < 1  # once for each of its quotes, it took nine seconds
 
 
 def test_a_strangers_file_is_refused_by_its_forms_size_before_it_is_kept(client: Client, settings: Settings) -> None:

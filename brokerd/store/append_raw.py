@@ -70,6 +70,8 @@ class RawAppender:
         log.append(segments)
         log.end_offset = offset
         for queue, record, code in indexed:
+            if record.queue_offset > queue.next_offset and not queue.is_empty:  # its first message, as in recovery
+                self._consume_queues.unwritten_entries += queue.put_gap(record.queue_offset, 0)
             self._consume_queues.unwritten_entries += queue.put(
                 record.queue_offset, record.physical_offset, record.size_bytes, code
             )
@@ -90,7 +92,9 @@ class RawAppender:
                 queue = self._consume_queues.create(topic, record.queue_id)
             expected = next_offsets.get(queue, queue.next_offset)
             # Where a queue begins its leader decides: it may have forgotten, with the log's first files, that there was one.
-            begins = queue not in next_offsets and (queue.is_empty or self._goes_back(queue, record.queue_offset))
+            begins = queue not in next_offsets and (
+                queue.is_empty or self._begins_elsewhere(queue, record.queue_offset)
+            )
             if record.queue_offset < 0 or (record.queue_offset != expected and not begins):
                 raise ValueError(
                     f"{topic}, queue {record.queue_id}: offset {record.queue_offset} can't follow {expected - 1}"
@@ -100,19 +104,22 @@ class RawAppender:
             entries.append((queue, record, code))
         return entries
 
-    def _goes_back(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Whether a queue that shows no message, and knows a later number, has its first one with this.
+    def _begins_elsewhere(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether a queue that shows no message, and knows another number, has its first one with this.
 
         - A replica that started over: the topic was deleted after this message, and its leader said where the next one of the
           name goes on.
         - A power cut has brought the files of a deleted topic's queue back: its leader has forgotten the deletion with the log's
           first files, and counts from zero.
-        - A power cut has left the last file of the queue alone, and no record of the log had its numbers.
+        - A power cut has left the last file of the queue alone, or an empty one, and no record of the log had its numbers.
         """
-        if queue_offset >= queue.next_offset:
+        if queue_offset == queue.next_offset:
             return False  # as ever: nothing is read for it
         last = self._consume_queues.read(queue, queue.next_offset - 1, 1)
-        return not last or ENTRY.unpack(last)[0] < max(self._log.min_offset, queue.floor_physical_offset)
+        if not last:
+            return True
+        floor = max(self._log.min_offset, queue.floor_physical_offset)
+        return queue_offset < queue.next_offset and bool(ENTRY.unpack(last)[0] < floor)
 
     def read(self, offset: int, max_bytes: int, bound: int, record_crc_from: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""

@@ -12,7 +12,7 @@ from brokerd.store.errors import LogDamagedError, RecordWithoutCrcError
 from mqwire.codes import MessageSysFlag
 from mqwire.message import CRC32_PROPERTY_BYTES
 from tests.sim.memory_disk import MemoryDisk
-from tests.sim.store_harness import COMMIT_LOG, ROOT, fill, message, open_store, read_all
+from tests.sim.store_harness import COMMIT_LOG, ROOT, ManualClock, fill, message, open_store, read_all, read_queue
 
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 5000, 1_000_000])
@@ -126,20 +126,34 @@ def test_a_follower_takes_records_without_a_crc_of_themselves_from_a_leader_that
     assert read_all(open_store(disk.after_kill())) == read_all(leader)
 
 
-def test_a_follower_whose_queues_last_file_alone_outlived_a_power_cut_takes_the_records_again() -> None:
-    """It asked for the number after those of the lost file, and was stuck for ever."""
-    leader, disk = open_store(MemoryDisk()), MemoryDisk()
+@pytest.mark.parametrize("deleted", [0, 3])
+def test_a_follower_whose_queues_last_file_alone_outlived_a_power_cut_takes_the_records_again(deleted: int) -> None:
+    """It asked for another number than the first that its leader has, and was stuck for ever."""
+    clock = ManualClock()
+    leader, disk = open_store(MemoryDisk(), clock, file_reserved_hours=1, delete_when=tuple(range(24))), MemoryDisk()
+    fill(leader, deleted, queues=1)
+    if deleted:  # the first that it still has does not begin a file of its queue
+        leader.append([message(bytes(3500), topic="other")])
+        leader.flush_consume_queues()
+        clock.time_ms += 2 * 3_600_000
     fill(leader, 3, queues=1)
-    data = leader.read_raw(0, 1 << 20)
+    leader.delete_expired(clock.now_ms())
+    data = leader.read_raw(leader.min_physical_offset, 1 << 20)
     follower = open_store(disk, mapped_file_size_consume_queue_bytes=2 * CONSUME_QUEUE_ENTRY_BYTES)
-    follower.append_raw(data, 0)
+    if deleted:
+        follower.start_over(leader.min_physical_offset)
+    follower.append_raw(data, follower.end_offset)
     follower.write_consume_queues()
-    last_file = f"{ROOT}/consumequeue/orders/0/{2 * CONSUME_QUEUE_ENTRY_BYTES:020d}"
-    disk.names[last_file].sync()
+    folder = f"{ROOT}/consumequeue/orders/0"
+    last_file = f"{folder}/{2 * CONSUME_QUEUE_ENTRY_BYTES:020d}"
+    if deleted:
+        disk.names[last_file].synced.extend(bytes(2 * CONSUME_QUEUE_ENTRY_BYTES))  # its name and size alone
+    else:
+        disk.names[last_file].sync()
     disk.synced_names[last_file] = disk.names[last_file]
     follower = open_store(
         disk.after_losing_all_unsynced(), mapped_file_size_consume_queue_bytes=2 * CONSUME_QUEUE_ENTRY_BYTES
     )
-    assert follower.end_offset == 0
-    follower.append_raw(data, 0)
-    assert read_all(follower) == read_all(leader)
+    assert follower.end_offset == leader.min_physical_offset
+    follower.append_raw(data, follower.end_offset)
+    assert read_queue(follower, "orders", 0) == read_queue(leader, "orders", 0)

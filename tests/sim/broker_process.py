@@ -8,10 +8,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from brokerd.broker import Broker
+from brokerd.metadata_record import MetadataRecord
 from brokerd.replica.epoch_map import EpochMap
 from brokerd.replica.replica import ReplicaSettings
 from brokerd.run import open_broker, serve
 from brokerd.store import AppendResult, BatchResult, BatchToStore, MessageStore, MessageToStore, RetentionReport
+from brokerd.store.record import ENTRY
 from mqwire.codes import ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import QueryConsumerOffsetResponseHeader
@@ -26,7 +28,7 @@ from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environ
 from tests.sim.sim_requests import ChangeTopic, CommitOffset, QueryOffset, Read, ResetOffset, Send
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess
-from tests.sim.wire import TOPICS, has_changed_nothing
+from tests.sim.wire import DELAY_MS, TOPICS, has_changed_nothing, queue_of, topic_of
 
 if TYPE_CHECKING:
     from brokerd.replica.in_sync import InSyncSet
@@ -35,6 +37,16 @@ if TYPE_CHECKING:
     from tests.sim.machine import Machine
 
 _JUDGED = (*TOPICS, RMQ_SYS_SCHEDULE_TOPIC)
+_PULL_CODES = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+_UNFLUSHED_S = (
+    0.95  # with ASYNC_FLUSH a disk that is well has by then what was written before (flushIntervalCommitLog is 0.5 s)
+)
+_STEP_S = 0.5  # a process that takes no step for so long is stopped
 BLANK_MAGIC = b"\xcb\xd4\x31\x94"
 
 
@@ -62,8 +74,9 @@ class BrokerProcess:
         self._observed = (0, 0, 0)
         self._log_bounds = (0, 0)
         self._died = False
+        self._flush_mark, self._flush_since_s, self._stepped_s = 0, 0.0, 0.0
         self._inherited = _Inherited()
-        self._config = config_of(settings, machine.name_servers, machine.reserved_hours)
+        self._config = config_of(settings, machine.name_servers, machine.reserved_hours, indexes=machine.indexes)
         random = Random(self.loop.random.getrandbits(64))
         self.trio = TrioProcess(
             self.loop,
@@ -199,8 +212,21 @@ class BrokerProcess:
                 min_offset = broker.store.min_physical_offset
                 if min_offset > before:
                     self.loop.note(f"{self.name} deletes what lies below {min_offset}")
+                    if self.machine.reserved_hours:
+                        self.machine.violation(
+                            f"{self.name} deletes what lies below {min_offset}, and none of it has expired"
+                        )
                     self.history.expired(min_offset)
 
+        write = broker.metadata_log.write
+
+        def watched_write(record: MetadataRecord) -> None:
+            for topic, kept_from in record.kept_from.items():
+                if is_made(topic):
+                    self._check_excess(topic, kept_from)
+            write(record)
+
+        broker.metadata_log.write = watched_write  # type: ignore[method-assign] # the observer stands in between
         broker.store.delete_expired = watched_retention  # type: ignore[method-assign] # the observer stands in between
         broker.append = watched_append  # type: ignore[method-assign,assignment] # the observer stands in between
         broker.append_batch = watched_batch  # type: ignore[method-assign] # as above
@@ -219,10 +245,53 @@ class BrokerProcess:
         (message,) = decode_records(record)
         copy = Copy(self.name, self.replica.epoch, physical_offset, end_offset, message.queue_offset)
         self.machine.contents[copy.epoch, physical_offset] = bytes(record)
-        if topic in TOPICS and attempt.delayed:
-            self.history.counts["deliveries of delayed messages"] += 1
-        else:
+        waits = topic == RMQ_SYS_SCHEDULE_TOPIC
+        queue = queue_of(topic, message.queue_id) if topic in TOPICS else message.queue_id
+        if not (attempt.delayed if waits else queue == attempt.queue and topic == (attempt.topic or topic_of(queue))):
+            self.machine.violation(
+                f"{self.name} stored message {attempt.number} in queue {message.queue_id} of {topic}"
+            )
+        if not attempt.delayed or waits:
             attempt.copies.append(copy)
+        if topic in TOPICS:
+            self.history.appended(attempt, queue, copy)
+        if attempt.delayed:
+            self._check_delay(attempt, message.store_timestamp_ms if waits else None)
+
+    def _check_excess(self, topic: str, kept_from: dict[int, int]) -> None:
+        """Of a topic that keeps so many bytes no message goes without which it would hold no more than these."""
+        made = self.history.made_topics[topic]
+        kept_bytes, _ = made.limits.get(made.lives, (None, None))
+        if kept_bytes is None or not made.exists:
+            return
+        sizes = [(0, 0)]  # of those that go, where they are
+        left_bytes = 0
+        for queue_id in self.store.topics()[topic]:
+            first, end = self.store.min_offset(topic, queue_id), self.store.queue_end_offset(topic, queue_id) or 0
+            with self.machine.disk.observed():
+                entries = self.store.index_entries(topic, queue_id, first, max(0, end - first))
+            for offset, (position, size, _) in enumerate(ENTRY.iter_unpack(entries), first):
+                if offset < kept_from.get(queue_id, 0):
+                    sizes.append((position, size))
+                else:
+                    left_bytes += size
+        self.history.counts["messages of topics with a limit of bytes that went"] += len(sizes) - 1
+        if len(sizes) > 1 and left_bytes + max(sizes)[1] <= kept_bytes:
+            self.machine.violation(
+                f"{self.name} expires messages of {topic}, which keeps {kept_bytes} bytes, down to {left_bytes}: {kept_from}"
+            )
+
+    def _check_delay(self, attempt: Attempt, stored_ms: int | None) -> None:
+        """A message is not delivered before its time, as far as one clock says so, and this one was not set back before."""
+        machine = self.machine
+        clock = (self.name, machine.wall_skew_ms)
+        if stored_ms is not None:
+            is_later = stored_ms > machine.now_ms()  # time goes on where it was before the clock was set back
+            attempt.due = None if is_later else attempt.due or (clock, stored_ms + DELAY_MS)
+        elif attempt.due is not None and attempt.due[0] == clock and machine.now_ms() < attempt.due[1]:
+            machine.violation(
+                f"{self.name} delivers message {attempt.number} {attempt.due[1] - machine.now_ms()} ms early"
+            )
 
     def _scan_appended(self, topic: str, begin: int, end: int) -> None:
         for start, record in self.walk(begin, end):
@@ -263,11 +332,25 @@ class BrokerProcess:
                 self.history.changed(request, self._last_confirmed())
             elif not isinstance(request, CommitOffset) and has_changed_nothing(reply):
                 self.history.refused(request)
-        elif isinstance(request, Read) and reply.code == ResponseCode.SUCCESS:
-            self._shown(bytes(reply.body))
-        elif isinstance(request, Read) and request.commits and reply.code == ResponseCode.PULL_OFFSET_MOVED:
-            moved_to = reply.header(PullMessageResponseHeader).next_begin_offset
+        elif isinstance(request, Read) and reply.code in _PULL_CODES:
+            next_offset = reply.header(PullMessageResponseHeader).next_begin_offset
+            if reply.code == ResponseCode.PULL_OFFSET_MOVED:
+                self._moved(request, next_offset)
+                return
+            offsets = self._shown(bytes(reply.body)) if reply.code == ResponseCode.SUCCESS else []
+            if request.tag == "*" and [*offsets, next_offset] != list(
+                range(request.offset, request.offset + len(offsets) + 1)
+            ):
+                self.machine.violation(
+                    f"{self.name} was asked for queue {request.queue} from {request.offset} on, shows {offsets}, and the client"
+                    f" goes on at {next_offset}"
+                )
+
+    def _moved(self, request: Read, moved_to: int) -> None:
+        if request.commits:
             self.history.sent_back(request.queue, request.offset, moved_to, newest=self.leads_newest())
+        if not request.commits or not self.history.offsets.was_reset_to(request.queue, moved_to):
+            self.history.sent_on(request.queue, request.offset, moved_to)
 
     def _last_confirmed(self) -> Copy:
         end = self.replica.confirm_offset
@@ -287,8 +370,10 @@ class BrokerProcess:
     def refused(self) -> None:
         """A send was refused."""
 
-    def _shown(self, body: bytes) -> None:
-        for message in decode_records(body):
+    def _shown(self, body: bytes) -> list[int]:
+        """Returns the messages' offsets."""
+        messages = decode_records(body)
+        for message in messages:
             attempt = self.history.by_body.get(message.body)
             if attempt is None:
                 self.machine.violation(f"{self.name} showed a message that no one sent")
@@ -296,11 +381,29 @@ class BrokerProcess:
             epoch = self.replica.epochs.epoch_at(start)
             end = start + message.size_bytes
             self.history.read(self.name, attempt, message.queue_offset, epoch, start, end)
+        return [message.queue_offset for message in messages]
 
     def _stepped(self) -> None:
         if self.is_open and not self.reopening:
             self._log_bounds = self.store.end_offset, self.store.durable_offset
+            if not self.settings.durable_counts:
+                self._check_flushed()
             self.observe()
+
+    def _check_flushed(self) -> None:
+        """What the power may take with ASYNC_FLUSH by a process's own word is young."""
+        now_s, store = self.loop.now_s, self.store
+        is_stopped, self._stepped_s = now_s - self._stepped_s > _STEP_S, now_s
+        if store.durable_offset >= min(self._flush_mark, store.end_offset) or is_stopped or self.machine.disk.is_slow:
+            self._flush_mark, self._flush_since_s = store.end_offset, now_s
+        elif now_s - self._flush_since_s > _UNFLUSHED_S and not self._may_not_flush():
+            self.machine.violation(
+                f"{self.name} has not flushed in {_UNFLUSHED_S} s what lies below {self._flush_mark}: {store.durable_offset}"
+            )
+
+    def _may_not_flush(self) -> bool:
+        store = self.store
+        return store.refusal is not None or self.flush_failed or store.damaged_from is not None
 
     @property
     def log_bounds(self) -> tuple[int, int]:

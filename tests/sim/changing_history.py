@@ -7,7 +7,6 @@ mode, but for what an unclean promotion gave up. Lost and doubled messages are j
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import inf
 
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.history import Copy, LostRange, Violation
@@ -69,11 +68,6 @@ class ChangingHistory(ElectingHistory):
     @property
     def has_losses(self) -> bool:
         return super().has_losses or bool(self._taken_from_voters)
-
-    @property
-    def first_epoch_after_a_loss(self) -> float:
-        elected = min((lost.epochs.last_epoch + 1 for lost in self._taken_from_voters), default=inf)
-        return min(elected, super().first_epoch_after_a_loss)
 
     def may_be_lost(self, copy: Copy) -> bool:
         """As the mode has it in which power was cut: of a group that elects as in QuorumHistory."""

@@ -13,11 +13,11 @@ from tests.sim.changing_history import ChangingHistory
 from tests.sim.changing_process import ChangingProcess
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, Violation
-from tests.sim.last_readers import read_to_the_end
+from tests.sim.last_readers import find_by_key, read_to_the_end
 from tests.sim.machine import address_of
 from tests.sim.mode_operator import CHANGEABLE, ModeOperator
 from tests.sim.network import Network
-from tests.sim.quorum_machine import ChangingMachine
+from tests.sim.quorum_machine import ChangingMachine, QuorumMachine
 from tests.sim.quorum_operator import Operator
 from tests.sim.quorum_world import LEVEL_S, QuorumWorld
 from tests.sim.sim_clients import make_clients
@@ -28,6 +28,7 @@ from tests.sim.world import (
     FINAL_SENDS,
     MAX_TIME_NOT_LEVEL_S,
     RETENTION_SHARE,
+    Extras,
     MachineSupervisor,
     Outcome,
     judged,
@@ -123,8 +124,7 @@ class ChangingWorld(QuorumWorld):
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
         self.retention = random.random() < RETENTION_SHARE
-        for machine in self.machines:
-            machine.reserved_hours = 0 if self.retention else machine.reserved_hours
+        self.extras = Extras(self.machines, self.senders, random, retention=self.retention)
         self.faults = ChangingFaults(self)
         self.loop.note(f"changing {flush} {count} replicas, founded as {self.mode}, {sync_replicas} in sync")
 
@@ -165,7 +165,10 @@ class ChangingWorld(QuorumWorld):
         self._settle(operator)
         self._change_once_more(operator)
         self._come_to_rest()
+        self._when_all_is_well()
         read_to_the_end(loop, self.network, self.machines)
+        if self.extras.indexes:
+            find_by_key(loop, self.network, self.machines, self.history)
         loop.run_until(loop.now_s + LEVEL_S, self._level)  # the leader may have written down tables meanwhile
         judge(self)  # type: ignore[arg-type] # it has what is judged
 
@@ -227,6 +230,7 @@ class ChangingWorld(QuorumWorld):
         loop = self.loop
         loop.note("healing")
         self.network.heal()
+        self.extras.heal()
         # Where memory was lost with the power, a log has rot, or a new disk has not caught up, no promotion may be provably clean:
         # an operator types the loss, of the best log.
         memory_lost = self.flush == "async" and self.power_cuts
@@ -268,6 +272,16 @@ class ChangingWorld(QuorumWorld):
         loop.run_until(loop.now_s + CHANGE_S, lambda: self._acknowledged() >= before + FINAL_SENDS)
         if self._acknowledged() < before + FINAL_SENDS:
             raise Violation(f"the group takes no sends in its new mode {operator.row_mode}: {self._roles()}")
+
+    def _may_lead(self) -> list[QuorumMachine]:
+        return super()._may_lead() if self.mode_operator.row_mode == Mode.DLEDGER else self.machines
+
+    def _ask_to_lead(self, candidate: QuorumMachine) -> None:
+        operator = self.mode_operator
+        if operator.row_mode == Mode.DLEDGER:
+            super()._ask_to_lead(candidate)
+        else:
+            operator.start(operator.asked_to_switch_over(candidate.name), immortal=True)
 
     def _acknowledged(self) -> int:
         return sum(sender.acknowledged for sender in self.senders)

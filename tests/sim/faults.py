@@ -115,7 +115,7 @@ class Faults:
             (self._read_errors, 0.5),
             (self._short_writes, 0.5),
             (self._full_disk, 0.5),
-            *([(self._expire, 1.5)] if self._world.retention else []),
+            (self._expire, 1.5 if self._world.retention else 0.3),
         ]
 
     def _of_operators(self) -> list[Callable[[], None]]:

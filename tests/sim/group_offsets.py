@@ -81,10 +81,12 @@ class GroupOffsets:
         return min([max(answered), *unsure]) if answered else None
 
     def most(self, queue: int) -> float:
-        """What was committed before a reset does not count after it: the group resumes at most there."""
+        """The group resumes at most where it committed, or was reset to; what was committed before a reset does not count after
+        it.
+        """
         last, unsure = self._last_reset(queue)
         if last is None:
-            return inf
+            return max([0, *(change.offset for change in self._commits.get(queue, ())), *unsure])
         later = [change.offset for change in self._commits.get(queue, ()) if not change.is_over_before(last.asked_at)]
         return max([last.offset, *later, *unsure])
 

@@ -6,9 +6,8 @@ Raises Violation as soon as something happens that must never happen; the rest i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from math import inf
 
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.group_offsets import GroupOffsets
@@ -36,6 +35,8 @@ class Attempt:
     asks: int = 1  # how often it was sent: each may be stored
     copies: list[Copy] = field(default_factory=list)  # every append by a leader, of a delayed one where it waits
     acknowledged: list[Copy] = field(default_factory=list)
+    due: tuple[tuple[str, int], int] | None = None  # of a delayed one: by which clock, and when in milliseconds
+    deliveries: list[Copy] = field(default_factory=list)  # of a delayed one: every append by a leader to its own topic
 
     @property
     def promised(self) -> Copy:
@@ -103,6 +104,8 @@ class MadeTopic:
     exists: bool | None = None  # None: its last change was not answered, and may be done yet
     copy: Copy | None = None  # what the last answered change survives with
     lives: int = 0  # how often it was made
+    queues: int | None = None  # that may be read, by the last change; None: that was not answered, and may be done yet
+    limits: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)  # by life: bytes and hours kept
     deletions: dict[int, Copy] = field(default_factory=dict)  # by life, each with what it survives with
 
 
@@ -114,6 +117,9 @@ class History:
         self.in_sync_replicas = in_sync_replicas
         self.attempts: list[Attempt] = []
         self.by_body: dict[bytes, Attempt] = {}
+        self.at: dict[tuple[int, int], list[Attempt]] = {}  # by queue and offset, what leaders have appended there
+        self._delivered: frozenset[int] = frozenset()  # as `note_delivered` saw it
+        self._not_again: frozenset[int] = frozenset()  # of messages that no leader may deliver from now on
         self.lost_ranges: list[LostRange] = []
         self.counts: Counter[str] = Counter()
         self.holders: Callable[[Copy], list[str]] = lambda copy: []  # whose disks hold a record, whatever they say
@@ -135,6 +141,7 @@ class History:
         self.made_topics: dict[str, MadeTopic] = {}
         self._leaders: dict[int, str] = {}
         self._reported_epochs: dict[str, int] = {}
+        self.latest_ms = 0  # by any machine's clock at any time
         self.newest_epoch = 0  # that any process has reported
         self._acknowledged_in: dict[int, str] = {}
         self._confirmed: dict[tuple[str, int], int] = {}
@@ -165,9 +172,16 @@ class History:
             self.offsets.done(request.change, copy)
         else:
             topic = self.made_topics[request.topic]
-            topic.exists, topic.copy = request.exists, copy
+            topic.copy = copy
+            if request.exists:
+                topic.queues = request.queues
+            if request.updates:
+                self.counts["updates of topics"] += 1
+                return
+            topic.exists = request.exists
             if request.exists:
                 topic.lives += 1
+                topic.limits[topic.lives] = request.kept_bytes, request.kept_hours
                 self.counts["topics made again"] += topic.lives > 1
             else:
                 topic.deletions[topic.lives] = copy
@@ -177,7 +191,7 @@ class History:
         """A broker answers that nothing has changed."""
         if isinstance(request, ResetOffset):
             self.offsets.over(request.change)
-        else:
+        elif not request.updates:
             self.made_topics[request.topic].exists = not request.exists
 
     def count_changes(self) -> None:
@@ -191,6 +205,26 @@ class History:
         self.counts["answered changes that may be lost"] += lost
 
     # --- brokers
+
+    def appended(self, attempt: Attempt, queue: int, copy: Copy) -> None:
+        """A leader appended it to a queue that clients read."""
+        self.at.setdefault((queue, copy.queue_offset), []).append(attempt)
+        if attempt.delayed:
+            self.counts["deliveries of delayed messages"] += 1
+            attempt.deliveries.append(copy)
+            if attempt.number in self._not_again:
+                raise Violation(
+                    f"{copy.node} delivers message {attempt.number} again, though all is well, and it was delivered at"
+                    f" {attempt.deliveries[0]}"
+                )
+
+    def note_delivered(self) -> None:
+        """All is well."""
+        self._delivered = frozenset(attempt.number for attempt in self.attempts if attempt.deliveries)
+
+    def another_is_to_lead(self) -> None:
+        """And all is well, for a while: each replica knows what had been delivered when that was noted."""
+        self._not_again = self._delivered
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
         """A broker said SEND_OK: enough disks must hold the record now, or must have been allowed to lose it."""
@@ -299,6 +333,37 @@ class History:
         least = (self.offsets.least(queue) or 0) if newest else 0
         if moved_to < asked and (not may_be_sent or moved_to < least):
             raise Violation(f"a consumer of queue {queue} was sent back from {asked} to {moved_to}")
+        if (
+            newest
+            and moved_to < asked
+            and self.offsets.least(queue) is not None
+            and not self.offsets.was_reset_to(queue, moved_to)
+        ):
+            # It has read a log's lost end: from where its group has committed there may be other messages than it has read.
+            for attempt in self._there(queue, range(int(self.offsets.most(queue)), moved_to)):
+                if attempt.body not in self.consumed:
+                    raise Violation(
+                        f"a consumer of queue {queue} was sent back from {asked} to {moved_to}, and past message {attempt.number}"
+                    )
+
+    def _there(self, queue: int, offsets: range) -> Iterator[Attempt]:
+        """What was acknowledged at these offsets, and may not be gone."""
+        for offset in offsets:
+            for attempt in self.at.get((queue, offset), ()):
+                is_there = attempt.code == "SEND_OK" and not attempt.delayed and attempt.queue_offset == offset
+                if is_there and not self.may_be_gone(attempt.promised):
+                    yield attempt
+
+    def sent_on(self, queue: int, asked: int, moved_to: int) -> None:
+        """A client that asked for the messages from one offset on is sent to a later one, and by no reset: past what is gone."""
+        for attempt in self._there(queue, range(asked, moved_to)):
+            raise Violation(
+                f"a client of queue {queue} was sent from {asked} on to {moved_to}, past message {attempt.number}"
+            )
+
+    def has_other_at(self, attempt: Attempt, queue: int, queue_offset: int) -> bool:
+        """Whether some leader gave that offset to another message: who has read that one has read up to there."""
+        return any(other is not attempt for other in self.at.get((queue, queue_offset), ()))
 
     # --- what may be lost
 
@@ -346,17 +411,6 @@ class History:
     def has_losses(self) -> bool:
         """Whether anything may be lost at all."""
         return bool(self.lost_ranges)
-
-    @property
-    def first_epoch_after_a_loss(self) -> float:
-        """From it on a message may have the queue offset of another that was read, and is lost."""
-        return min(
-            (
-                lost.epochs.last_epoch + 1 if lost.lost_from is not None else lost.below_epoch
-                for lost in self.lost_ranges
-            ),
-            default=inf,
-        )
 
     def may_be_lost(self, copy: Copy) -> bool:
         return any(lost.explains(copy) for lost in self.lost_ranges)

@@ -79,6 +79,7 @@ class Machine:
         self.has_left = False  # its group, for good
         self.sync_mean_s = 0.003
         self.reserved_hours = 72
+        self.indexes = False  # messageIndexEnable
         self.rate = random.choice((1.0, 1.0, random.uniform(0.9, 1.1)))
         self.began_s = random.uniform(0.0, 1000.0)
         self.wall_skew_ms = random.choice((0, 0, random.randrange(-3_600_000, 3_600_000)))
@@ -90,6 +91,7 @@ class Machine:
         self.began_at_s: float | None = None  # the last process
         self.ended_at_s: float | None = None
         self._power_cut_when_it_dies = False
+        self._failed_in = 0  # the last run in which a call of the disk failed
         self._rot: Rot | None = None
         self.spoiled_at: int | None = None  # where the last such record begins, be it put right or not
         # Of the last process that ran: its epochs, end and durable offset. What it did not sync is in the page cache still.
@@ -102,7 +104,9 @@ class Machine:
 
     def now_ms(self) -> int:
         """The machine's wall clock."""
-        return FIRST_MS + int(self.loop.now_s * 1000) + self.wall_skew_ms
+        now_ms = FIRST_MS + int(self.loop.now_s * 1000) + self.wall_skew_ms
+        self.history.latest_ms = max(now_ms, self.history.latest_ms)
+        return now_ms
 
     def hand_over_s(self) -> float:
         """How long a thread's call waits before it begins."""
@@ -332,6 +336,7 @@ class Machine:
     def _call_failed(self, name: str, detail: str) -> None:
         self.loop.note(f"{self.name} fails to {detail if name == 'sync' else f'{name} {detail}'}")
         self.history.counts["calls of disks that failed"] += 1
+        self._failed_in = self.runs
 
     def _disk_died(self, process: BrokerProcess) -> None:
         process.trio.dead = True  # in the middle of a step, or of a thread's call: nothing more reaches anything

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from mqwire.message import StoredMessage
+from mqwire.message import StoredMessage, decode_records
 from tests.sim.history import Attempt, Copy, History, Violation
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def judge_made_topics(history: History, content: Content) -> None:
         if attempt.code == "SEND_OK":
             _judge_life(history, attempt, places)
             _judge_number(history, attempt, acknowledged)
+    _judge_limits(history, content)
 
 
 def _judge_life(history: History, attempt: Attempt, places: list[tuple[str, int, int, int]]) -> None:
@@ -57,9 +58,41 @@ def _judge_life(history: History, attempt: Attempt, places: list[tuple[str, int,
     elif not deletions and topic.exists:
         history.counts["messages of topics made again"] += topic.lives > 1
         is_there = (attempt.topic, attempt.queue, copy.queue_offset, copy.physical_offset) in places
-        if not is_there and not history.may_be_gone(copy):
+        if not is_there and not history.may_be_gone(copy) and not _may_have_expired(history, attempt):
             raise Violation(
                 f"message {attempt.number} of {attempt.topic} is lost: acknowledged at {copy}, and is at {places}"
+            )
+
+
+def _may_have_expired(history: History, attempt: Attempt) -> bool:
+    """By a limit of the topic's own: it holds more bytes from there on, or some machine's clock has been as late."""
+    copy, life = attempt.promised, history.made_topics[attempt.topic].limits.get(attempt.life)
+    kept_bytes, kept_hours = life or (None, None)
+    if kept_bytes is not None:
+        copies = [each for one in history.attempts if one.topic == attempt.topic for each in one.copies]
+        since = {
+            (each.epoch, each.physical_offset): each.end_offset - each.physical_offset
+            for each in copies
+            if each.physical_offset >= copy.physical_offset
+        }
+        return sum(since.values()) > kept_bytes
+    if kept_hours is not None:
+        (stored,) = decode_records(history.contents[copy.epoch, copy.physical_offset])
+        return stored.store_timestamp_ms + kept_hours * 3_600_000 <= history.latest_ms
+    return False
+
+
+def _judge_limits(history: History, content: Content) -> None:
+    """At rest a topic holds what it is to keep, at most."""
+    for name, topic in history.made_topics.items():
+        kept_bytes, _ = topic.limits.get(topic.lives, (None, None))
+        if not topic.exists or kept_bytes is None or topic.copy is None or history.may_be_lost(topic.copy):
+            continue
+        sizes = [message.size_bytes for where, message in content.items() if where[0] == name]
+        history.counts["topics with a limit of bytes"] += 1
+        if sum(sizes) > kept_bytes:
+            raise Violation(
+                f"topic {name} is to keep {kept_bytes} bytes, and holds {len(sizes)} messages of {sum(sizes)} bytes"
             )
 
 

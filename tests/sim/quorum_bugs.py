@@ -188,6 +188,17 @@ def _no_doubt_after_a_power_cut() -> Patched:
     return patch.object(_ReplicaLog, "log_may_be_incomplete", property(lambda self: False))
 
 
+def _trusts_at_once() -> Patched:
+    """Without a look for those that know better."""
+    init = Quorum.__init__
+
+    def begins(self: Quorum, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        self.times = replace(self.times, doubt=0.0)
+
+    return patch.object(Quorum, "__init__", begins)
+
+
 QUORUM_BUGS = (
     _bug("the vote is not fsynced", _of_all_modes["the epoch file is not synced"]),
     _bug("a replica votes twice in an epoch", _votes_twice),
@@ -210,5 +221,6 @@ QUORUM_BUGS = (
     _bug("an empty disk has a voice", _empty_disk_votes),
     _bug("readers see the log's end", _readers_see_the_end, "async"),
     _bug("a leader ignores a higher epoch", _higher_epoch_ignored),
+    _bug("a replica that lost its memory takes its log for whole at once", _trusts_at_once, "async"),
     _bug("a replica that lost its memory votes as before", _no_doubt_after_a_power_cut, "async"),
 )

@@ -12,7 +12,6 @@ no one leads whom no majority pulls             replication.md, "Check quorum"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import inf
 from typing import NamedTuple
 
 from brokerd.replica.epoch_map import EpochMap
@@ -120,10 +119,6 @@ class QuorumHistory(ElectingHistory):
     @property
     def has_losses(self) -> bool:
         return bool(self._taken)
-
-    @property
-    def first_epoch_after_a_loss(self) -> float:
-        return min((lost.epochs.last_epoch + 1 for _, lost in self._taken), default=inf)
 
     def may_be_lost(self, copy: Copy) -> bool:
         losers = self.lost_by(copy)

@@ -113,6 +113,8 @@ class QuorumMachine(Machine):
 
     def wants_restart(self, process: BrokerProcess) -> bool:
         if super().wants_restart(process) or process.follower.halted:
+            if process.follower._halted is not None and self._failed_in != self.runs:
+                self.violation(f"{self.name} follows no more, and its disk is well: {process.follower._halted}")
             return True
         elections = process.replica.elections
         return self.joined and elections is not None and elections.why_not_electable() is not None

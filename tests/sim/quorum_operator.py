@@ -72,6 +72,12 @@ class Operator:
         if leader is not None and leader.members.voters:
             self._ask(leader, Change("transfer", self._loop.random.choice(leader.members.voters)))
 
+    def transfer_to(self, replica_id: int) -> None:
+        """Hand it to this one."""
+        leader = self._leader()
+        if leader is not None:
+            self._ask(leader, Change("transfer", replica_id))
+
     def prefer(self) -> None:
         """Want another leader, or none in particular."""
         leader = self._leader()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _LOOKS = 2
 # Ticks come so often: letters that one finds when it goes on after a stop may all be read before its next tick.
 _LOOK_S = 0.05
+_FASTEST = 1.11  # a machine's clock runs at most that fast
 _SLACK_S = 0.5  # how much longer than the check of the quorum allows no one may lead whom no majority pulls
 
 
@@ -61,6 +62,9 @@ class ElectingProcess(BrokerProcess):
             self.loop.note(f"{self.name} stops leading: {outcome.why}")
         if outcome.trusts:
             self.loop.note(f"{self.name} takes its log for whole")
+            waited_s = self.loop.now_s - (self.machine.began_at_s or 0.0)
+            if waited_s * _FASTEST < self.settings.quorum_times.doubt:
+                self.machine.violation(f"{self.name} takes its log for whole {waited_s:.1f} s after it began")
             self.history.trusting.add(self.name)
         if outcome.log_grew:
             self.history.counts["disks adopted, step"] += 1

@@ -10,7 +10,7 @@ from mqwire.message import pack_host
 from mqwire.mode import Mode
 from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, Violation
-from tests.sim.last_readers import read_to_the_end
+from tests.sim.last_readers import find_by_key, read_to_the_end, wait_for_news
 from tests.sim.machine import address_of
 from tests.sim.network import Network
 from tests.sim.quorum_faults import QuorumFaults
@@ -22,7 +22,7 @@ from tests.sim.sim_name_server import NameServer
 from tests.sim.sim_requests import Change
 from tests.sim.verdict import judge
 from tests.sim.wire import GROUP
-from tests.sim.world import RETENTION_SHARE, Outcome, judged, observe_network
+from tests.sim.world import NEWS_SHARE, RETENTION_SHARE, Extras, Outcome, judged, observe_network
 
 FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
@@ -32,6 +32,9 @@ STEADY_S = 4.0
 LAST_SENDS_S = 2.1  # until the last answer is there
 LEVEL_S = 20.0
 SENDS_AT_LEAST = 5
+TRANSFER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
+TRANSFER_S = 10.0
+ASK_AGAIN_S = 3.0
 
 
 class QuorumWorld:
@@ -87,8 +90,7 @@ class QuorumWorld:
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
         self.retention = random.random() < RETENTION_SHARE
-        for machine in self.machines:
-            machine.reserved_hours = 0 if self.retention else machine.reserved_hours
+        self.extras = Extras(self.machines, self.senders, random, retention=self.retention)
         self.faults = QuorumFaults(self)
         self.loop.note(f"dledger {flush} {voters} voters")
 
@@ -176,6 +178,7 @@ class QuorumWorld:
         loop.run_until(loop.now_s + FAULTS_S)
         self.faults.stop()
         self.network.heal()
+        self.extras.heal()
         if any(machine.rot for machine in self.machines):
             self._repair(self.machines)
             self.faults.put_rot_right()
@@ -189,7 +192,10 @@ class QuorumWorld:
         loop.run_until(max(loop.now_s + 1.0, began_s + SETTLED_S))
         self._commits_all_writes()
         self._heal()
+        self._when_all_is_well()
         read_to_the_end(loop, self.network, self.machines)
+        if self.extras.indexes:
+            find_by_key(loop, self.network, self.machines, self.history)
         loop.run_until(loop.now_s + LEVEL_S, self._level)  # the leader may have written down tables meanwhile
         judge(self)  # type: ignore[arg-type] # it has what is judged
 
@@ -305,12 +311,55 @@ class QuorumWorld:
         loop = self.loop
         for client in [*self.senders, *self.readers]:
             client.stopped = True
+        self.history.note_delivered()
         loop.run_until(loop.now_s + LAST_SENDS_S)
         loop.run_until(loop.now_s + LEVEL_S, self._level)
         if not self._level():
             raise Violation(f"the healed replicas do not catch up: {self._roles()}")
         loop.run_until(loop.now_s + 1.5)
         loop.run_until(loop.now_s + LEVEL_S, self._level)  # the leader may have written down tables meanwhile
+
+    def _when_all_is_well(self) -> None:
+        """Held pulls are answered by what comes, and another replica leads where an operator asks for that."""
+        random = self.loop.random
+        if random.random() < NEWS_SHARE:
+            self._send_again()
+            wait_for_news(self.loop, self.network, self.machines)
+            self._come_to_rest()
+        if random.random() < TRANSFER_SHARE:
+            self._transfer()
+
+    def _transfer(self) -> None:
+        loop = self.loop
+        (leader,) = self._leaders()
+        candidates = [machine for machine in self._may_lead() if machine is not leader]
+        preferred = [one for one in candidates if one.settings.replica_id == leader.members.preferred]
+        if not candidates:
+            return
+        candidate = loop.random.choice(preferred or candidates)
+        loop.note(f"{candidate.name} shall lead")
+        self.history.another_is_to_lead()
+        self._send_again()
+        until_s = loop.now_s + TRANSFER_S
+        while not candidate.leads and loop.now_s < until_s:
+            self._ask_to_lead(candidate)
+            loop.run_until(loop.now_s + ASK_AGAIN_S, lambda: candidate.leads)
+        if not candidate.leads:
+            raise Violation(f"a transfer to {candidate.name} comes to nothing: {self._roles()}")
+        self.history.counts["transfers when all is well"] += 1
+        self._come_to_rest()
+
+    def _may_lead(self) -> list[QuorumMachine]:
+        return [one for one in self.machines if one.settings.replica_id in one.members.voters and one.has_full_vote]
+
+    def _ask_to_lead(self, candidate: QuorumMachine) -> None:
+        """The product asks again where nothing has come of it."""
+        self.operator.transfer_to(candidate.settings.replica_id)
+
+    def _send_again(self) -> None:
+        for sender in self.senders:
+            sender.stopped = False
+            sender.run()
 
     def _level(self) -> bool:
         processes = [machine.process for machine in self.machines]

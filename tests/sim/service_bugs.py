@@ -16,12 +16,16 @@ from brokerd.processors.pull_message import PullMessageProcessor
 from brokerd.replica import elections
 from brokerd.replica.elections import Elections
 from brokerd.replica.in_sync import FollowerState
+from brokerd.replica.quorum import Quorum
 from brokerd.replica.voters import Members
-from brokerd.services import registration, replica_server
-from brokerd.services.delay_level import DueHead
+from brokerd.services import delay_level, registration, replica_server
+from brokerd.services.delay_level import DueHead, ScheduleMessageService
+from brokerd.services.replica_follower import FollowerService
+from brokerd.store import MessageToStore, StoreError
 from mqwire.codes import ResponseCode
 from mqwire.headers_namesrv import RegisterBrokerRequestHeader
 from mqwire.headers_replica import ReplicaPullResponseHeader
+from mqwire.message import StoredMessage
 from mqwire.names import MASTER_ID
 from tests.sim.planted_bugs import PlantedBug
 
@@ -90,6 +94,68 @@ def _held_pulls_are_not_woken() -> Patched:
     return patch.object(PullRequestHoldService, "take", lambda self, queues: [])
 
 
+def _empty_answer_sends_back() -> Patched:
+    """To the queue's beginning, as a client takes it that goes on where any answer says."""
+    write = PullMessageProcessor._write
+
+    def writes(
+        self: PullMessageProcessor,
+        peer: Any,
+        request: Any,
+        code: int,
+        remark: str,
+        next_offset: int,
+        min_offset: int,
+        *rest: Any,
+    ) -> None:
+        if code == ResponseCode.PULL_NOT_FOUND:
+            next_offset = min_offset
+        write(self, peer, request, code, remark, next_offset, min_offset, *rest)
+
+    return patch.object(PullMessageProcessor, "_write", writes)
+
+
+def _lost_end_is_passed_over() -> Patched:
+    """RocketMQ's answer to one that has read what a promotion truncated."""
+    return patch.object(PullMessageProcessor, "_resume_offset", lambda self, header, result: result.next_begin_offset)
+
+
+def _delayed_is_due_at_once() -> Patched:
+    return patch.object(DueHead, "accept", lambda self, deliver_at_ms: True)
+
+
+def _delivered_without_properties() -> Patched:
+    to_real_topic = delay_level.to_real_topic
+
+    def bare(message: StoredMessage) -> MessageToStore | None:
+        real = to_real_topic(message)
+        return None if real is None else real._replace(properties=b"")
+
+    return patch.object(delay_level, "to_real_topic", bare)
+
+
+def _truncated_deliveries_count() -> Patched:
+    return patch.object(ScheduleMessageService, "_take_back", lambda self, log_end_offset: None)
+
+
+def _deliveries_are_not_taken_over() -> Patched:
+    return patch.object(ScheduleMessageService, "raise_offsets", lambda self, offsets: None)
+
+
+def _transfer_is_forgotten() -> Patched:
+    return patch.object(Quorum, "transfer", lambda self, target, now_s: None)
+
+
+def _diverged_follower_stops() -> Patched:
+    truncate_to = FollowerService._truncate_to
+
+    async def halts(self: FollowerService, header: ReplicaPullResponseHeader) -> None:
+        await truncate_to(self, header)
+        raise StoreError("it can not go on")
+
+    return patch.object(FollowerService, "_truncate_to", halts)
+
+
 def _slave_registers_as_the_master() -> Patched:
     def header(**values: Any) -> RegisterBrokerRequestHeader:
         return RegisterBrokerRequestHeader(**{**values, "broker_id": MASTER_ID})
@@ -106,5 +172,13 @@ SERVICE_BUGS = (
     ),
     PlantedBug("no reader is sent past what retention has deleted", "async", "sync", _no_reader_is_sent_on),
     PlantedBug("a message does not end the wait of a pull", "single", "sync", _held_pulls_are_not_woken),
+    PlantedBug("an elected group's pulls wait though messages come", "dledger", "sync", _held_pulls_are_not_woken),
+    PlantedBug("an empty answer sends a consumer back", "single", "sync", _empty_answer_sends_back),
+    PlantedBug("a delayed message is due at once", "single", "sync", _delayed_is_due_at_once),
+    PlantedBug("a delayed message loses its properties", "single", "sync", _delivered_without_properties),
+    PlantedBug("a delivery that was truncated counts", "sync", "sync", _truncated_deliveries_count),
+    PlantedBug("a slave takes no progress of deliveries over", "sync", "sync", _deliveries_are_not_taken_over),
+    PlantedBug("a transfer is forgotten", "dledger", "sync", _transfer_is_forgotten),
+    PlantedBug("a follower stops for good where its log parted", "dledger", "sync", _diverged_follower_stops),
     PlantedBug("a slave registers as the master", "async", "sync", _slave_registers_as_the_master),
 )

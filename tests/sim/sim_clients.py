@@ -27,6 +27,9 @@ from tests.sim.wire import ALL_QUEUES, QUEUES
 TIMEOUT_S = 2.0
 HELD_SHARE = 0.3  # of all pulls: they wait so long for a message
 HELD_S = 0.5
+SIZES = (0, 10, 60, 60, 200, 900)  # of bodies
+LONG_SIZES = (*SIZES, *SIZES, 6000)  # one is longer than what followers fetch at a time
+LIMITED_SHARE = 0.5  # of all topics that are made: they keep less than the broker does
 
 
 class _Client:
@@ -88,6 +91,7 @@ class Sender(_LeaderSeeker):
         super().__init__(*arguments, **options)
         self._sent = 0
         self.acknowledged = 0
+        self.sizes = SIZES
 
     def act(self) -> None:
         random = self.loop.random
@@ -129,7 +133,7 @@ class Sender(_LeaderSeeker):
 
     def _body(self) -> bytes:
         self._sent += 1
-        return f"{self.name}-{self._sent:05d}-".encode() + b"." * self.loop.random.choice((0, 10, 60, 60, 200, 900))
+        return f"{self.name}-{self._sent:05d}-".encode() + b"." * self.loop.random.choice(self.sizes)
 
     def looked(self) -> None:
         self.loop.after(0.1, self.run)
@@ -260,20 +264,33 @@ class TopicAdmin(_LeaderSeeker):
     def act(self) -> None:
         topics, random = self.history.made_topics, self.loop.random
         living = [name for name, topic in topics.items() if topic.exists]
+        known = [name for name in living if topics[name].queues is not None]
         deleted = [name for name, topic in topics.items() if topic.exists is False]
         if living and random.random() < 0.6:
             self._send(random.choice(living))
-        elif living and random.random() < 0.6:
-            self._change(random.choice(living), exists=False)
+        elif known and random.random() < 0.3:
+            self._update(random.choice(known))
+        elif known and random.random() < 0.6:
+            self._change(random.choice(known), exists=False)
         elif deleted and random.random() < 0.8:
             self._change(random.choice(deleted), exists=True)
         else:
             self._change(f"{PREFIX}{len(topics)}", exists=True)
 
     def _change(self, name: str, *, exists: bool) -> None:
+        random = self.loop.random
         self.history.made_topics.setdefault(name, MadeTopic()).exists = None
         change = ChangeTopic(name, exists)
+        if exists and random.random() < LIMITED_SHARE:
+            limits = ({"kept_bytes": 200}, {"kept_bytes": 600}, {"kept_hours": 1})
+            change = change._replace(**random.choice(limits))
         self.network.call(self, self.believed, change, self._done, timeout_s=TIMEOUT_S, may_double=False)
+
+    def _update(self, name: str) -> None:
+        """One whose update is not answered is not changed any more: it may be done after the topic was deleted, and make it."""
+        self.history.made_topics[name].queues = None
+        update = ChangeTopic(name, exists=True, updates=True, queues=self.loop.random.randrange(QUEUES, 6))
+        self.network.call(self, self.believed, update, self._done, timeout_s=TIMEOUT_S, may_double=False)
 
     def _send(self, name: str) -> None:
         history = self.history

@@ -38,6 +38,7 @@ class SimDisk(MemoryDisk):
         self._reads_to_come, self._failing_reads, self._read_error = 0, 0, errno.EIO
         self._is_observed = False
         self._healings = 0
+        self._slow_syncs = 0
         self._last_line = _LastLine()
         self.log = self._last_line
         self.fail = self._fail
@@ -76,6 +77,11 @@ class SimDisk(MemoryDisk):
     def is_to_fail(self) -> bool:
         """Whether a sync of the log may fail yet, or what recovery does to make it durable."""
         return self.fail_syncs > 0 or self._fail_call_at is not None or self.reads_fail
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a sync takes long just now."""
+        return self._slow_syncs > 0
 
     def heal(self) -> None:
         """Nothing more fails, a slow sync that is under way is over soon, and there is room again."""
@@ -164,9 +170,12 @@ class SimDisk(MemoryDisk):
     def fdatasync(self, fd: int, /) -> None:
         seconds = self.sync_s()
         healings = self._healings
+        is_slow = seconds > _HEALED_LOOK_S
+        self._slow_syncs += is_slow
         self._be_busy(seconds / 2, healings)
         super().fdatasync(fd)
         self._be_busy(seconds / 2, healings)
+        self._slow_syncs -= is_slow
 
     fsync = fdatasync
 

@@ -17,7 +17,7 @@ from mqwire.mode import Mode
 from tests.sim.network import ProcessNetwork
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess
-from tests.sim.wire import CLUSTER, GROUP, QUEUES
+from tests.sim.wire import CLUSTER, DELAY_LEVELS, GROUP, QUEUES
 
 if TYPE_CHECKING:
     from brokerd.replica.replica import ReplicaSettings
@@ -91,7 +91,9 @@ def environment_of(
     )
 
 
-def config_of(settings: ReplicaSettings, name_servers: list[str], reserved_hours: int) -> BrokerConfig:
+def config_of(
+    settings: ReplicaSettings, name_servers: list[str], reserved_hours: int, *, indexes: bool = False
+) -> BrokerConfig:
     """broker.conf for a replica with these settings. Expired files go when the disk is too full, and at no hour of the day."""
     ip, _, port = settings.address.rpartition(":")
     keys = {
@@ -119,8 +121,10 @@ def config_of(settings: ReplicaSettings, name_servers: list[str], reserved_hours
         "deleteWhen": f"{(time.localtime(FIRST_MS / 1000).tm_hour + 12) % 24:02d}",
         "cleanResourceInterval": "1000",
         "meteringIntervalMs": "0",
-        "messageIndexEnable": "false",
-        "messageDelayLevel": "1s 3s",  # each is looked at ten times a second
+        "messageIndexEnable": str(indexes).lower(),
+        "maxHashSlotNum": "32",  # so that keys share slots, and there are several files
+        "maxIndexNum": "150",
+        "messageDelayLevel": DELAY_LEVELS,
     }
     if settings.mode is Mode.DLEDGER:
         keys |= {

@@ -29,6 +29,7 @@ class Read(NamedTuple):
     offset: int
     commits: bool = False  # by the group that commits offsets, whose pulls follow a reset
     waits_s: float = 0.0  # for a message, where there is none
+    tag: str = "*"
 
 
 class ReadAnswer(NamedTuple):
@@ -65,6 +66,17 @@ class ChangeTopic(NamedTuple):
 
     topic: str
     exists: bool
+    updates: bool = False  # one that exists
+    queues: int = 2  # that may be read
+    kept_bytes: int | None = None  # reserve.bytes, of one that is made
+    kept_hours: int | None = None  # reserve.time
+
+
+class FindByKey(NamedTuple):
+    """QUERY_MESSAGE; answered by the bodies of those that are found."""
+
+    topic: str
+    key: str
 
 
 class Status(NamedTuple):

@@ -17,14 +17,19 @@ from brokerd.replica.epoch_file import changes_by_own_disk
 from brokerd.replica.in_sync import InSyncSet
 from brokerd.replica.replica import Replica
 from brokerd.replica.voters import Members, Tally
-from brokerd.services import replica_follower
+from brokerd.services import replica_follower, topic_retention
 from brokerd.services.acknowledgement import PendingAcknowledgements
+from brokerd.services.flush import FlushService
 from brokerd.services.metadata_log import MetadataLog
 from brokerd.services.replica_reclaim import LeaderReclaim
+from brokerd.store import message_store
 from brokerd.store.commit_log import CommitLog
+from brokerd.store.index_service import IndexService
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
 from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
+from brokerd.topic_config import TopicConfigManager
+from brokerd.topic_retention import KeptMessages, oldest_beyond
 from controlplane.failover import samples
 from controlplane.failover.disks import KnownDisk
 from controlplane.failover.promotion import order
@@ -32,7 +37,7 @@ from controlplane.failover.promotion.fencing import Unpromised, replicas_to_fenc
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
-from mqwire.bodies import BrokerMemberGroup, ClusterInfo
+from mqwire.bodies import BrokerMemberGroup, ClusterInfo, TopicConfig
 from mqwire.names import MASTER_ID
 from namesrvd.route_info import RouteInfoManager
 from tests.sim.planted_bugs import PlantedBug
@@ -105,6 +110,42 @@ def _new_files_name_not_synced() -> Patched:
 
 def _checkpoint_above_the_end() -> Patched:
     return patch.object(MessageStore, "_lower_checkpoint", lambda self, end_offset: None)
+
+
+def _retention_asks_no_age() -> Patched:
+    return patch.object(message_store, "expired_files", lambda config, files, *others: list(files))
+
+
+def _only_queues_are_flushed() -> Patched:
+    """With ASYNC_FLUSH: the log with them, each second."""
+    flush_once = FlushService.flush_once
+
+    async def flushes(self: FlushService) -> bool:
+        if self._synchronous:
+            return await flush_once(self)
+        self._broker.held_changed()
+        return True
+
+    return patch.object(FlushService, "flush_once", flushes)
+
+
+class _NoTags:
+    def of(self, *record: object) -> int:
+        return 0
+
+
+def _recovery_knows_no_tags() -> Patched:
+    init = Recovery.__init__
+
+    def begins(self: Recovery, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        self._tags_code = _NoTags()  # type: ignore[assignment] # that is the bug
+
+    return patch.object(Recovery, "__init__", begins)
+
+
+def _index_is_not_truncated() -> Patched:
+    return patch.object(IndexService, "_go_back", lambda self, end_offset: None)
 
 
 # --- services
@@ -348,6 +389,28 @@ def _resets_are_not_written() -> Patched:
     return patch.object(ConsumerOffsetManager, "reset", resets)
 
 
+def _updates_are_not_written() -> Patched:
+    """Of a topic that is there."""
+    become = TopicConfigManager._become
+
+    def becomes(self: TopicConfigManager, table: dict[str, TopicConfig], record: MetadataRecord | None = None) -> None:
+        updates = record is not None and record.topics and record.topics.keys() <= self._table.keys()
+        become(self, table, None if updates else record)
+
+    return patch.object(TopicConfigManager, "_become", becomes)
+
+
+def _expired_messages_come_back() -> Patched:
+    return patch.object(KeptMessages, "rebuild", lambda self, records: self._store.keep_all())
+
+
+def _a_little_excess_takes_all() -> Patched:
+    def all_of_it(excess_bytes: int, queues: Any) -> Any:
+        return oldest_beyond(excess_bytes if excess_bytes <= 0 else 1 << 60, queues)
+
+    return patch.object(topic_retention, "oldest_beyond", all_of_it)
+
+
 # --- topics made again
 
 
@@ -388,6 +451,13 @@ STEP_BUGS = (
     PlantedBug("a flush syncs the first file only", "single", "sync", _flush_of_one_file),
     PlantedBug("a new file's name is not synced", "single", "sync", _new_files_name_not_synced),
     PlantedBug("a truncation leaves the checkpoint above it", "async", "sync", _checkpoint_above_the_end),
+    PlantedBug("retention asks for no age", "single", "sync", _retention_asks_no_age),
+    PlantedBug("the log is flushed with the ConsumeQueues alone", "single", "async", _only_queues_are_flushed),
+    PlantedBug("recovery gives no tags to what it dispatches", "sync", "sync", _recovery_knows_no_tags),
+    PlantedBug("a truncation leaves the message index as it is", "async", "sync", _index_is_not_truncated),
+    PlantedBug("an update of a topic is not written", "sync", "sync", _updates_are_not_written),
+    PlantedBug("a restart forgets what topics have expired", "sync", "sync", _expired_messages_come_back),
+    PlantedBug("a topic with a byte too much loses all", "single", "sync", _a_little_excess_takes_all),
     PlantedBug("a commit is answered at once", "single", "sync", _commit_answered_at_once),
     PlantedBug("a follower's tables stay as they are", "sync", "sync", _followers_tables_stay),
     PlantedBug("deleted topics are forgotten at a start", "single", "sync", _tombstones_are_not_read),

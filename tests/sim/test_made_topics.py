@@ -50,9 +50,37 @@ def made_again(history: History, begin: int) -> None:
 
 def content(*attempts: Attempt) -> Content:
     return {
-        (NAME, 0, one.queue_offset): SimpleNamespace(body=one.body, physical_offset=one.promised.physical_offset)
+        (NAME, 0, one.queue_offset): SimpleNamespace(
+            body=one.body, physical_offset=one.promised.physical_offset, size_bytes=10
+        )
         for one in attempts
     }
+
+
+def limited(history: History, kept_bytes: int) -> None:
+    history.made_topics[NAME].limits[1] = kept_bytes, None
+
+
+@pytest.mark.parametrize(("kept_bytes", "may_go"), [(19, True), (20, False)])
+def test_a_topic_that_keeps_so_many_bytes_loses_what_it_holds_beyond_them(
+    history: History, kept_bytes: int, may_go: bool
+) -> None:
+    """Each message has ten."""
+    limited(history, kept_bytes)
+    sent(history, 10, 0)
+    last = sent(history, 20, 1)
+    if may_go:
+        judge_made_topics(history, content(last))
+    else:
+        with pytest.raises(Violation, match="is lost"):
+            judge_made_topics(history, content(last))
+
+
+def test_a_topic_holds_at_rest_what_it_is_to_keep_at_most(history: History) -> None:
+    limited(history, 19)
+    messages = sent(history, 10, 0), sent(history, 20, 1)
+    with pytest.raises(Violation, match="is to keep 19 bytes"):
+        judge_made_topics(history, content(*messages))
 
 
 def test_a_living_topic_has_what_was_acknowledged(history: History) -> None:

@@ -77,3 +77,48 @@ def test_a_commit_that_was_answered_counts_after_a_loss_unless_it_is_lost_itself
     history.count_changes()
     assert history.counts["answered changes judged"] == 1
     assert history.counts["answered changes that may be lost"] == 2
+
+
+def consumed_up_to(history: History, offset: int) -> None:
+    """A group has committed that, and the commit was answered."""
+    change = history.offsets.commit_asked(0, offset)
+    history.changed(CommitOffset(0, offset, change), SYNCED)
+
+
+def test_no_client_is_sent_past_an_acknowledged_message_that_is_there() -> None:
+    history = observed(r0=1000)
+    stored(history, 5)
+    history.sent_on(0, 2, 5)
+    with pytest.raises(Violation, match="past message"):
+        history.sent_on(0, 2, 6)
+
+
+def test_a_consumer_that_has_read_a_lost_end_goes_on_where_its_group_has_committed() -> None:
+    """From the end of the queue on it would miss what came at the offsets of what was lost."""
+    history = observed(r0=1000)
+    history.unclean_promotion(2, EPOCHS, 500)
+    stored(history, 5)
+    consumed_up_to(history, 4)
+    history.sent_back(0, 9, 4, newest=True)
+    with pytest.raises(Violation, match="past message"):
+        history.sent_back(0, 9, 6, newest=True)
+
+
+def stored(history: History, queue_offset: int) -> None:
+    """A message was acknowledged there, in the newest epoch."""
+    attempt = history.sending(0, b"body")
+    copy = Copy("r0", 2, 500, 600, queue_offset)
+    attempt.acknowledged.append(copy)
+    history.appended(attempt, 0, copy)
+    history.answered(attempt.number, "SEND_OK", queue_offset)
+
+
+def test_a_message_that_was_delivered_before_all_were_level_is_not_delivered_again() -> None:
+    history = observed(r0=1000)
+    attempt = history.sending(0, b"later", delayed=True)
+    history.appended(attempt, 0, LAST)
+    history.note_delivered()
+    history.appended(attempt, 0, LAST)  # at least once
+    history.another_is_to_lead()
+    with pytest.raises(Violation, match="again"):
+        history.appended(attempt, 0, LAST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.store import MessageStore
@@ -12,9 +12,10 @@ from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy, History, Violation
 from tests.sim.made_topics import judge_made_topics
 from tests.sim.store_harness import read_all
-from tests.sim.wire import QUEUES, READ_GROUP, TOPICS, queue_of, topic_of
+from tests.sim.wire import QUEUES, READ_GROUP, TOPICS, properties_of, queue_of, topic_of
 
 if TYPE_CHECKING:
+    from brokerd.broker import Broker
     from tests.sim.world import World
 
 
@@ -38,6 +39,7 @@ def judge(world: World) -> None:
     messages = {where: message for where, message in first.items() if where[0] in TOPICS}
     waiting = {where: message for where, message in first.items() if where[0] == RMQ_SYS_SCHEDULE_TOPIC}
     _judge_messages(world.history, messages, waiting)
+    _judge_properties(world.history, messages | waiting)
     _judge_readers(world.history, messages)
     judge_made_topics(world.history, first)
     _judge_tables(world, messages)
@@ -84,11 +86,22 @@ def _judge_messages(history: History, messages: Content, waiting: Content) -> No
             raise Violation(f"message {attempt.number} ({attempt.code}) is there {len(found)} times: {found}")
         if found and attempt.code == "SERVICE_NOT_AVAILABLE" and attempt.asks == 1:
             raise Violation(f"message {attempt.number} was refused, and is there at {found}")
-        may_be_gone = history.has_losses or history.expired_below
-        if attempt.delayed and found and not delivered and not may_be_gone:
-            raise Violation(f"message {attempt.number} waited for its delivery at {found}, and was never delivered")
+        if attempt.delayed and not delivered:
+            _judge_undelivered(history, attempt, waits=bool(found))
         if attempt.code == "SEND_OK":
             _judge_acknowledged(history, attempt, found)
+
+
+def _judge_undelivered(history: History, attempt: Attempt, *, waits: bool) -> None:
+    """It may have been delivered, and be gone since: who still has it waiting delivers again what a loss took."""
+    if not waits and (attempt.code != "SEND_OK" or history.may_be_lost(attempt.promised)):
+        return
+    for copy in attempt.deliveries:
+        if copy.end_offset <= history.expired_below or (not waits and history.may_be_lost(copy)):
+            return
+    raise Violation(
+        f"message {attempt.number} waited for its delivery, and is not there: it was delivered at {attempt.deliveries}"
+    )
 
 
 def _judge_acknowledged(history: History, attempt: Attempt, found: list[tuple[int, int, int]]) -> None:
@@ -100,6 +113,16 @@ def _judge_acknowledged(history: History, attempt: Attempt, found: list[tuple[in
     if not history.may_be_gone(copy):
         raise Violation(f"message {attempt.number} is lost: acknowledged by {_of(copy)}")
     history.counts["lost, as reported"] += 1
+
+
+def _judge_properties(history: History, messages: Content) -> None:
+    for where, message in messages.items():
+        attempt = history.by_body[message.body]
+        wanted = properties_of(attempt.body).items()
+        if not wanted <= message.properties.items():
+            raise Violation(
+                f"message {attempt.number} was sent with {dict(wanted)}, and has {message.properties} at {where}"
+            )
 
 
 def _judge_readers(history: History, messages: Content) -> None:
@@ -119,6 +142,12 @@ def _judge_tables(world: World, messages: Content) -> None:
     """Offsets and topics are as answered, unless that may be lost; a consumer that resumes has seen what lies before that."""
     history = world.history
     history.count_changes()
+    tables = {machine.name: _tables(machine.process.broker) for machine in world.machines if machine.process}
+    first, *others = tables
+    for other in others:
+        for what, table in tables[first].items():
+            if tables[other][what] != table:
+                raise Violation(f"{first} and {other} have different tables of {what}: {table}, {tables[other][what]}")
     for machine in world.machines:
         process = machine.process
         assert process is not None, "groups in sync run"
@@ -129,15 +158,33 @@ def _judge_tables(world: World, messages: Content) -> None:
         for name, topic in history.made_topics.items():
             if topic.exists is None or topic.copy is None or history.may_be_lost(topic.copy):
                 continue
-            if (broker.topic_configs.select(name) is not None) is not topic.exists:
+            config = broker.topic_configs.select(name)
+            if (config is not None) is not topic.exists:
                 done = "made" if topic.exists else "deleted"
                 raise Violation(f"topic {name} was {done}, and is not so on {machine.name}")
+            if config is not None and topic.queues not in (None, config.read_queue_nums):
+                raise Violation(
+                    f"topic {name} was given {topic.queues} queues to read, and has {config.read_queue_nums} on {machine.name}"
+                )
         if process.replica.leads:
             _judge_consumed(history, broker.consumer_offsets, messages)
 
 
+def _tables(broker: Broker) -> dict[str, dict[str, Any]]:
+    """What the log says, and every replica at its end. Hints are none of it, nor what a leader has not written."""
+    offsets, resets, reset_counts = broker.consumer_offsets.base()
+    return {
+        "topics": broker.topic_configs.table,
+        "groups": broker.subscription_groups.to_wrapper().subscription_group_table,
+        "offsets": offsets,
+        "resets": resets,
+        "counts of resets": reset_counts,
+        "expired messages": broker.kept_messages.base(),
+    }
+
+
 def _judge_consumed(history: History, offsets: ConsumerOffsetManager, messages: Content) -> None:
-    """Of messages of epochs before the first loss: what came later may have the offset of one that was read, and is lost."""
+    """After a loss a message may have the offset of another one that was read, and is lost."""
     for (topic, queue_id, offset), message in messages.items():
         attempt = history.by_body[message.body]
         resumes_at = offsets.query(topic, READ_GROUP, queue_id)
@@ -146,9 +193,7 @@ def _judge_consumed(history: History, offsets: ConsumerOffsetManager, messages: 
         if history.offsets.may_be_skipped(queue_of(topic, queue_id), offset):
             history.counts["messages that a reset passed over"] += 1
             continue
-        is_later = attempt.promised.epoch >= history.first_epoch_after_a_loss
-        # One that was lost is there again where a replica that holds it is promoted with a loss, later.
-        if history.has_losses and (attempt.delayed or is_later or history.may_be_lost(attempt.promised)):
+        if history.has_losses and history.has_other_at(attempt, queue_of(topic, queue_id), offset):
             history.counts["messages in front of a consumer that are not judged after a loss"] += 1
             continue
         raise Violation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 from mqwire.bodies import GetBrokerMemberGroupResponseBody, ReplicaStatus
 from mqwire.codes import HighwaterRequestCode, PullSysFlag, RequestCode, ResponseCode
@@ -15,7 +16,7 @@ from mqwire.headers_offset import (
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from mqwire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader
+from mqwire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader, QueryMessageRequestHeader
 from mqwire.headers_replica import (
     ReplicaDemoteRequestHeader,
     ReplicaFreezeSendsRequestHeader,
@@ -27,7 +28,7 @@ from mqwire.headers_replica import (
 from mqwire.headers_send import SendMessageRequestHeader, SendMessageResponseHeader
 from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from mqwire.message import BatchItem, decode_records, encode_batch_body, properties_to_string
-from mqwire.names import PROPERTY_DELAY_TIME_LEVEL
+from mqwire.names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_KEYS, PROPERTY_TAGS
 from tests.sim.sim_requests import (
     Change,
     ChangeMembers,
@@ -35,6 +36,7 @@ from tests.sim.sim_requests import (
     ChangeTopic,
     CommitOffset,
     Demote,
+    FindByKey,
     Freeze,
     Members,
     Promote,
@@ -53,8 +55,11 @@ CLUSTER = "simulated"
 GROUP = "group-a"
 TOPICS = ("orders", "payments")
 QUEUES = 2  # of each topic
+TAGS = ("even", "odd")
 ALL_QUEUES = QUEUES * len(TOPICS)  # clients and the history number them: first those of the first topic
 READ_GROUP = "readers"
+DELAY_LEVELS = "1s 3s"  # each is looked at ten times a second
+DELAY_MS = 1000  # of level 1
 _LOOK_GROUP = "lookers"
 _READ_MESSAGES = 16
 _NO_TEMPLATE = "NO_TOPIC"
@@ -72,6 +77,21 @@ SEND_CODES = {
     ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
     ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
 }
+
+
+def properties_of(body: bytes) -> dict[str, str]:
+    """What every message says of itself beside its body: a key that no other has, and one of two tags."""
+    return {PROPERTY_KEYS: body.partition(b".")[0].decode(), PROPERTY_TAGS: TAGS[crc32(body) % len(TAGS)]}
+
+
+def _properties_of(request: Send) -> dict[str, str]:
+    properties = properties_of(request.bodies[0]) if len(request.bodies) == 1 else {}
+    return properties | {PROPERTY_DELAY_TIME_LEVEL: str(request.delay_level)} if request.delay_level else properties
+
+
+def _attributes_of(request: ChangeTopic) -> str | None:
+    limits = {"reserve.bytes": request.kept_bytes, "reserve.time": request.kept_hours}
+    return ",".join(f"+{name}={value}" for name, value in limits.items() if value is not None) or None
 
 
 def has_changed_nothing(reply: RemotingCommand) -> bool:
@@ -95,7 +115,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
     match request:
         case Send():
             is_batch = len(request.bodies) > 1
-            items = [BatchItem(0, body, b"") for body in request.bodies]
+            items = [BatchItem(0, body, properties_to_string(properties_of(body)).encode()) for body in request.bodies]
             return RemotingCommand.request(
                 RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2,
                 SendMessageRequestHeader(
@@ -107,9 +127,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     sys_flag=0,
                     born_timestamp=1_700_000_000_000,
                     flag=0,
-                    properties=properties_to_string({PROPERTY_DELAY_TIME_LEVEL: str(request.delay_level)})
-                    if request.delay_level
-                    else "",
+                    properties=properties_to_string(_properties_of(request)),
                     reconsume_times=0,
                     unit_mode=False,
                     batch=is_batch,
@@ -128,7 +146,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if request.waits_s else 0),
                     commit_offset=0,
                     suspend_timeout_millis=round(request.waits_s * 1000),
-                    subscription="*",
+                    subscription=request.tag,
                     sub_version=0,
                     expression_type="TAG",
                 ),
@@ -168,10 +186,18 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                 CreateTopicRequestHeader(
                     topic=request.topic,
                     default_topic="TBW102",
-                    read_queue_nums=QUEUES,
+                    read_queue_nums=request.queues,
                     write_queue_nums=QUEUES,
                     perm=6,
                     topic_filter_type="SINGLE_TAG",
+                    attributes=_attributes_of(request),
+                ),
+            )
+        case FindByKey():
+            return RemotingCommand.request(
+                RequestCode.QUERY_MESSAGE,
+                QueryMessageRequestHeader(
+                    topic=request.topic, key=request.key, max_num=32, begin_timestamp=0, end_timestamp=2**62
                 ),
             )
         case ChangeTopic():
@@ -261,6 +287,8 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
             return None if refusal else reply.header(QueryConsumerOffsetResponseHeader).offset
         case CommitOffset() | ResetOffset() | ChangeTopic():
             return refusal is None and reply.remark is None  # a remark says that the master alone has it
+        case FindByKey():
+            return () if refusal else tuple(message.body for message in decode_records(bytes(reply.body)))
         case Status():
             return None if refusal else status_of(reply)
         case Promote() | Demote() | Freeze() | ChangeMode() | ChangeMembers() | TransferTo():

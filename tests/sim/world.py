@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from random import Random
 from typing import Any, Protocol
+from unittest.mock import patch
 
 from brokerd.replica.replica import ReplicaSettings
+from brokerd.services import message_index, replica_follower
 from brokerd.store import StoreError
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from mqwire.codes import ResponseCode
@@ -20,10 +23,10 @@ from tests.sim.control_plane import BEGAN, ControlPlane
 from tests.sim.event_loop import EventLoop
 from tests.sim.faults import Faults
 from tests.sim.history import History, Violation
-from tests.sim.last_readers import read_to_the_end, wait_for_news
+from tests.sim.last_readers import find_by_key, read_to_the_end, wait_for_news
 from tests.sim.machine import Machine, address_of
 from tests.sim.network import Network
-from tests.sim.sim_clients import make_clients
+from tests.sim.sim_clients import LONG_SIZES, SIZES, Sender, make_clients
 from tests.sim.sim_name_server import NameServer
 from tests.sim.sim_requests import Promote
 from tests.sim.trio_process import simulated_locks
@@ -39,11 +42,47 @@ FINAL_SENDS = 3
 RETENTION_SHARE = 0.3  # of all seeds: there files expire
 STOPPED_S = 3.0
 MAX_TIME_NOT_LEVEL_S = 3.0
+INDEX_SHARE = 0.15  # of all seeds: there messages are indexed, and found by their keys at the end
+INDEX_FLUSH_S = 1.0
+SHORT_PULLS_SHARE = (
+    0.1  # of all seeds: there followers that were away need as many pulls as if they lacked many megabytes
+)
+SHORT_PULLS = (1024, 4096)  # bytes
+PULL_BYTES = replica_follower._PULL_BYTES
 NEWS_SHARE = 0.3  # of all seeds: at the end pulls are held
 SWITCHOVER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
 SWITCHOVER_S = 10.0
 DEATH_SHARE = 0.3  # of all seeds of mode sync: at the end the leader dies for good
 SUCCESSOR_S = 10.0
+
+
+class Extras:
+    """What a few seeds of any kind of group have besides."""
+
+    def __init__(
+        self, machines: Sequence[Machine], senders: Sequence[Sender], random: Random, *, retention: bool
+    ) -> None:
+        self.indexes = random.random() < INDEX_SHARE
+        self.pull_bytes = random.choice(SHORT_PULLS) if random.random() < SHORT_PULLS_SHARE else PULL_BYTES
+        for machine in machines:
+            machine.reserved_hours = 0 if retention else machine.reserved_hours
+            machine.indexes = self.indexes
+        for sender in senders:
+            sender.sizes = SIZES if self.pull_bytes == PULL_BYTES else LONG_SIZES
+
+    @staticmethod
+    def heal() -> None:
+        """A group whose senders write more than such followers can fetch never catches up."""
+        replica_follower._PULL_BYTES = PULL_BYTES  # type: ignore[misc] # until `constants` ends
+
+    @contextmanager
+    def constants(self) -> Iterator[None]:
+        """Followers fetch so much at a time, and indexes are written soon: few processes live for ten seconds."""
+        with (
+            patch.object(replica_follower, "_PULL_BYTES", self.pull_bytes),
+            patch.object(message_index, "_FLUSH_PERIOD_S", INDEX_FLUSH_S),
+        ):
+            yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +100,7 @@ class Judgeable(Protocol):
     """A world of any kind of group."""
 
     loop: EventLoop
+    extras: Extras
 
     @property
     def history(self) -> History: ...
@@ -87,7 +127,7 @@ def judged(world: Judgeable, seed: int) -> Outcome:
     """Run it, and return what it came to."""
     violation: str | None = None
     try:
-        with simulated_locks(), _garbage_kept():
+        with simulated_locks(), _garbage_kept(), world.extras.constants():
             world.run()
     except Violation as found:
         violation = str(found)
@@ -202,8 +242,7 @@ class World:
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
         self.retention = random.random() < RETENTION_SHARE
-        for machine in self.machines:
-            machine.reserved_hours = 0 if self.retention else machine.reserved_hours
+        self.extras = Extras(self.machines, self.senders, random, retention=self.retention)
         self.faults = Faults(self)
         self.loop.note(f"{mode} {flush} {count} replicas, {in_sync_replicas} in sync, {min_in_sync_replicas} at least")
 
@@ -221,6 +260,8 @@ class World:
         loop.run_until(START_S + FAULTS_S)
         self._heal()
         read_to_the_end(loop, self.network, self.machines)
+        if self.extras.indexes:
+            find_by_key(loop, self.network, self.machines, self.history)
         self._catch_up()  # the leader may have written down tables meanwhile
         judge(self)
 
@@ -230,6 +271,7 @@ class World:
         loop.note("healing")
         self.faults.stop()
         self.network.heal()
+        self.extras.heal()
         if self.promotions:
             memory_lost = not self.machines[0].settings.durable_counts
             new_disk = bool(self.control_plane.replaced)
@@ -267,6 +309,7 @@ class World:
         leader = next(machine for machine in self.machines if machine.leads)
         candidate = loop.random.choice([machine for machine in self.machines if machine is not leader])
         loop.note(f"{candidate.name} shall lead")
+        self.history.another_is_to_lead()
         if loop.random.random() < 0.5:
             self.faults.fence_late(leader, loop.random.uniform(0.05, 0.5))
         self._send_again()
@@ -283,6 +326,7 @@ class World:
         loop = self.loop
         leader = next(machine for machine in self.machines if machine.leads)
         loop.note(f"{leader.name} dies")
+        self.history.another_is_to_lead()
         self.control_plane.heal()
         self.supervisor.restarts = False
         leader.kill()
@@ -302,6 +346,7 @@ class World:
     def _stop_clients(self) -> None:
         for client in [*self.senders, *self.readers]:
             client.stopped = True
+        self.history.note_delivered()
         self.loop.run_until(self.loop.now_s + 2.5)
 
     def _catch_up(self) -> None:

@@ -116,9 +116,9 @@ def _retention_asks_no_age() -> Patched:
     return patch.object(message_store, "expired_files", lambda config, files, *others: list(files))
 
 
-def _only_queues_are_flushed() -> Patched:
-    """With ASYNC_FLUSH: the log with them, each second."""
-    flush_once = FlushService.flush_once
+def _nothing_is_flushed() -> Patched:
+    """With ASYNC_FLUSH: neither the log nor, with the log, the ConsumeQueues."""
+    flush_once, run_consume_queues = FlushService.flush_once, FlushService.run_consume_queues
 
     async def flushes(self: FlushService) -> bool:
         if self._synchronous:
@@ -126,7 +126,14 @@ def _only_queues_are_flushed() -> Patched:
         self._broker.held_changed()
         return True
 
-    return patch.object(FlushService, "flush_once", flushes)
+    async def flushes_queues(self: FlushService) -> None:
+        if self._synchronous:
+            await run_consume_queues(self)
+
+    both = ExitStack()
+    both.enter_context(patch.object(FlushService, "flush_once", flushes))
+    both.enter_context(patch.object(FlushService, "run_consume_queues", flushes_queues))
+    return both
 
 
 class _NoTags:
@@ -452,7 +459,7 @@ STEP_BUGS = (
     PlantedBug("a new file's name is not synced", "single", "sync", _new_files_name_not_synced),
     PlantedBug("a truncation leaves the checkpoint above it", "async", "sync", _checkpoint_above_the_end),
     PlantedBug("retention asks for no age", "single", "sync", _retention_asks_no_age),
-    PlantedBug("the log is flushed with the ConsumeQueues alone", "single", "async", _only_queues_are_flushed),
+    PlantedBug("with ASYNC_FLUSH nothing is flushed", "single", "async", _nothing_is_flushed),
     PlantedBug("recovery gives no tags to what it dispatches", "sync", "sync", _recovery_knows_no_tags),
     PlantedBug("a truncation leaves the message index as it is", "async", "sync", _index_is_not_truncated),
     PlantedBug("an update of a topic is not written", "sync", "sync", _updates_are_not_written),

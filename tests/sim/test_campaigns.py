@@ -47,7 +47,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "a delayed message is due at once": 2,
     "a delayed message loses its properties": 2,
     "retention asks for no age": 4,
-    "the log is flushed with the ConsumeQueues alone": 2,
+    "with ASYNC_FLUSH nothing is flushed": 2,
     "a topic with a byte too much loses all": 4,
     "a replica that lost its memory takes its log for whole at once": 2,
     "an elected group's pulls wait though messages come": 4,

@@ -106,7 +106,10 @@ class MadeTopic:
     lives: int = 0  # how often it was made
     queues: int | None = None  # that may be read, by the last change; None: that was not answered, and may be done yet
     limits: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)  # by life: bytes and hours kept
-    deletions: dict[int, Copy] = field(default_factory=dict)  # by life, each with what it survives with
+    made: dict[int, Copy] = field(
+        default_factory=dict
+    )  # by life, each with what it survives with; an update says no limit
+    deletions: dict[int, Copy] = field(default_factory=dict)  # the same
 
 
 class History:
@@ -181,6 +184,7 @@ class History:
             topic.exists = request.exists
             if request.exists:
                 topic.lives += 1
+                topic.made[topic.lives] = copy
                 topic.limits[topic.lives] = request.kept_bytes, request.kept_hours
                 self.counts["topics made again"] += topic.lives > 1
             else:

@@ -86,7 +86,7 @@ def _judge_limits(history: History, content: Content) -> None:
     """At rest a topic holds what it is to keep, at most."""
     for name, topic in history.made_topics.items():
         kept_bytes, _ = topic.limits.get(topic.lives, (None, None))
-        if not topic.exists or kept_bytes is None or topic.copy is None or history.may_be_lost(topic.copy):
+        if not topic.exists or kept_bytes is None or history.may_be_lost(topic.made[topic.lives]):
             continue
         sizes = [message.size_bytes for where, message in content.items() if where[0] == name]
         history.counts["topics with a limit of bytes"] += 1

@@ -91,7 +91,7 @@ class Sender(_LeaderSeeker):
         super().__init__(*arguments, **options)
         self._sent = 0
         self.acknowledged = 0
-        self.sizes = SIZES
+        self.sizes: tuple[int, ...] = SIZES
 
     def act(self) -> None:
         random = self.loop.random
@@ -282,8 +282,8 @@ class TopicAdmin(_LeaderSeeker):
         self.history.made_topics.setdefault(name, MadeTopic()).exists = None
         change = ChangeTopic(name, exists)
         if exists and random.random() < LIMITED_SHARE:
-            limits = ({"kept_bytes": 200}, {"kept_bytes": 600}, {"kept_hours": 1})
-            change = change._replace(**random.choice(limits))
+            kept_bytes = random.choice((200, 600, None))
+            change = change._replace(kept_bytes=kept_bytes, kept_hours=1 if kept_bytes is None else None)
         self.network.call(self, self.believed, change, self._done, timeout_s=TIMEOUT_S, may_double=False)
 
     def _update(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from brokerd.consumer_offset import ConsumerOffsetManager
@@ -170,7 +171,7 @@ def _judge_tables(world: World, messages: Content) -> None:
             _judge_consumed(history, broker.consumer_offsets, messages)
 
 
-def _tables(broker: Broker) -> dict[str, dict[str, Any]]:
+def _tables(broker: Broker) -> dict[str, Mapping[str, Any]]:
     """What the log says, and every replica at its end. Hints are none of it, nor what a leader has not written."""
     offsets, resets, reset_counts = broker.consumer_offsets.base()
     return {

@@ -127,8 +127,8 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = boolean("notifyConsumerIdsChangedEnable", True, hot=True)
     reject_pull_consumer_enable: bool = boolean("rejectPullConsumerEnable", False, hot=True)
 
-    # Messages.
-    max_message_size_bytes: int = integer("maxMessageSize", 4 * 1024 * 1024, at_least=1024, at_most=2**29)
+    # Messages. An answer with one must fit in what a connection may leave unread (DISCONNECT_BYTES in peer.py), replicas' too.
+    max_message_size_bytes: int = integer("maxMessageSize", 4 * 1024 * 1024, at_least=1024, at_most=24 * 1024 * 1024)
     message_delay_level: DelayLevels = delay_levels("messageDelayLevel", DEFAULT_DELAY_LEVELS)
     flush_delay_offset_interval_ms: int = integer("flushDelayOffsetInterval", 10_000, at_least=10)
     flush_consumer_offset_interval_ms: int = integer("flushConsumerOffsetInterval", 5_000, at_least=10)

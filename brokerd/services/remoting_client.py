@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from brokerd.peer import DISCONNECT_BYTES
 from mqwire.command import RemotingCommand
 from mqwire.connection import DEFAULT_MAX_FRAME_BYTES, Connection
 from mqwire.errors import RemoteProtocolError
@@ -29,9 +30,8 @@ class ConnectionLost(RequestFailed):
     """The connection was refused, or ended before the answer: the program at the other end is gone, or its host is."""
 
 
-# A replica sends a record whole, however long, and may take longer ones than this broker: maxMessageSize's own bound, and what
-# stands around a body.
-_RECORD_FRAME_BYTES: Final = 2**29 + 2**20
+# A replica sends a record whole, however long, and may take longer ones than this broker: what a connection may leave unread.
+_RECORD_FRAME_BYTES: Final = DISCONNECT_BYTES
 
 
 class RemotingClient:

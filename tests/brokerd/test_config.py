@@ -177,6 +177,7 @@ def test_a_key_given_twice_is_reported_and_the_last_one_counts(load: Load) -> No
         ("storePathCommitLog=/a,/b", "one path"),
         ("innerClientAuthenticationCredentials=user:pass", '{"accessKey"'),
         ("maxMessageSize=0", "from 1024"),
+        ("maxMessageSize=33554432", "to 25165824"),
         ("defaultTopicQueueNums=0", "from 1 to 1024"),
     ],
 )

@@ -91,7 +91,7 @@ def _no_reader_is_sent_on() -> Patched:
 
 
 def _held_pulls_are_not_woken() -> Patched:
-    return patch.object(PullRequestHoldService, "take", lambda self, queues: [])
+    return patch.object(PullRequestHoldService, "wake", lambda self, queues: None)
 
 
 def _empty_answer_sends_back() -> Patched:

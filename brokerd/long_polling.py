@@ -99,6 +99,13 @@ class PullRequestHoldService:
         topic = pull.header.topic
         self.by_topic[topic] = self.by_topic.get(topic, 0) + 1
 
+    def hold_on(self, pull: HeldPull) -> None:
+        """Keep a pull that was taken for another reason than a message: where its queue was woken, it still is."""
+        self.hold(pull)
+        queue = _queue_of(pull)
+        if queue in self._woken:
+            self._woken[queue] = self._next_number
+
     def take(self, queues: Iterable[tuple[str, int]]) -> list[HeldPull]:
         """The pulls that wait for one of `queues`; they are held no longer."""
         if not self._by_queue:
@@ -127,11 +134,12 @@ class PullRequestHoldService:
         taken: list[HeldPull] = []
         while self._woken and len(taken) < at_most:
             queue, before = next(iter(self._woken.items()))
+            del self._woken[queue]
             numbers = self._by_queue.get(queue, [])  # in their order, as they were held
             woken = bisect_left(numbers, before)
             now = numbers[: at_most - len(taken)][:woken]
-            if len(now) == woken:
-                del self._woken[queue]
+            if len(now) < woken:  # after the other queues: it may be woken for ever, faster than all are answered
+                self._woken[queue] = before
             del numbers[: len(now)]
             if not numbers:
                 self._by_queue.pop(queue, None)

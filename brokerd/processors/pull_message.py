@@ -182,7 +182,7 @@ class PullMessageProcessor:
         for pull in broker.held_pulls.take([(topic, queue_id) for queue_id in queue_ids]):
             target = broker.consumer_offsets.pending_reset(topic, group, pull.header.queue_id)
             if pull.header.consumer_group != group or target is None:
-                broker.held_pulls.hold(pull)
+                broker.held_pulls.hold_on(pull)
                 continue
             number = broker.consumer_offsets.reset_count(topic, group, pull.header.queue_id)
             self._reset_sent_s[topic, group, pull.header.queue_id, number, target] = now_s
@@ -250,7 +250,7 @@ class PullMessageProcessor:
             if self._refuse(pull):
                 peers[pull.peer.id] = pull.peer
             else:
-                held_pulls.hold(pull)
+                held_pulls.hold_on(pull)
         return list(peers.values())
 
     def _refuse(self, pull: HeldPull) -> bool:

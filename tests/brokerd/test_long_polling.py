@@ -158,6 +158,24 @@ def test_pulls_that_a_message_woke_are_taken_some_at_a_time_and_once() -> None:
     assert service.take([("t", 0)]) == [later, *taken[:3]]
 
 
+def test_a_queue_that_is_woken_faster_than_its_pulls_are_answered_holds_up_no_other() -> None:
+    """As one that a thousand broadcasting consumers read, with a message each few milliseconds."""
+    service = PullRequestHoldService()
+    for _ in range(100):
+        service.hold(pull("busy", 0, 10))
+    waiting = pull("quiet", 0, 10)
+    service.hold(waiting)
+    service.wake([("busy", 0)])
+    service.wake([("quiet", 0)])
+    for _ in range(2):
+        taken = service.take_woken(10)
+        for held in taken:
+            if held is not waiting:
+                service.hold(held)  # the consumer has read the message, and pulls again
+        service.wake([("busy", 0)])
+    assert waiting in taken
+
+
 def test_pulls_that_expired_or_were_taken_before_their_turn_are_not_woken() -> None:
     service = PullRequestHoldService()
     for number in range(4):
@@ -210,17 +228,37 @@ def time_is_over(broker: BrokerUnderTest) -> None:
 @pytest.mark.trio
 @pytest.mark.parametrize("is_answered", [message_arrives, time_is_over])
 async def test_many_pulls_are_answered_in_turns_with_all_else(
-    broker: BrokerUnderTest, is_answered: Callable[[BrokerUnderTest], None]
+    broker: BrokerUnderTest, is_answered: Callable[[BrokerUnderTest], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer = hold_many(broker)
     is_answered(broker)
     answered = [len(peer.take())]
+    answer_held_pulls = broker.broker.answer_held_pulls
+
+    def answer_in_a_turn() -> bool:
+        is_any_left = answer_held_pulls()
+        answered.append(len(peer.take()))
+        return is_any_left
+
+    monkeypatch.setattr(broker.broker, "answer_held_pulls", answer_in_a_turn)
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.broker.held_answers.run)
             while len(broker.broker.held_pulls):
                 await trio.lowlevel.checkpoint()
-                answered.append(len(peer.take()))
             nursery.cancel_scope.cancel()
     assert max(answered) == ANSWERED_AT_ONCE
     assert sum(answered) == 3 * ANSWERED_AT_ONCE
+
+
+def test_pulls_that_wait_for_their_turn_are_answered_though_another_groups_offsets_are_reset(
+    broker: BrokerUnderTest,
+) -> None:
+    peer = hold_many(broker)
+    message_arrives(broker)
+    assert len(peer.take()) == ANSWERED_AT_ONCE
+    broker.broker.offsets_reset("orders", "another-group", [0])
+    while broker.broker.answer_held_pulls():
+        pass
+    assert len(broker.broker.held_pulls) == 0
+    assert len(peer.take()) == 2 * ANSWERED_AT_ONCE

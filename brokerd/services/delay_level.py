@@ -249,6 +249,7 @@ class ScheduleMessageService:
         self._delivered.extend(stored.deliveries)
         self._take_back(self._broker.store.end_offset)  # it may have been stopped right after the truncation
         self._end_with_queues()
+        self._persist_at_once()
 
     def look_for_levels(self) -> None:
         """Levels that the configuration lacks are delivered too: their messages were promised, here or by another leader."""
@@ -397,8 +398,12 @@ class ScheduleMessageService:
         self._end_with_queues()
         for level in self._offsets:
             self._next_due_ms.pop(level, None)
+        self._persist_at_once()
+
+    def _persist_at_once(self) -> None:
+        """At the next start the log and the queues may have grown past what the file says, by other messages."""
         try:
-            self.persist()  # at once: at the next start the queue may have grown past what the file says, by other messages
+            self.persist()
         except OSError as error:
             logger.error("the progress of delayed messages cannot be written, trying again: %s", error)
 

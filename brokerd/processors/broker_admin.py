@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from brokerd.config import HOT_KEYS, TENANTS_HOT_KEYS, ConfigError
 from brokerd.delay_levels import queue_id_of_level
+from brokerd.metadata_record import MetadataRecord
 from brokerd.processors.context import Handler, Peer
-from brokerd.processors.handler import answers_refusals
+from brokerd.processors.handler import answers_refusals, changing_tables
 from brokerd.replies import Refusal, Reply
 from brokerd.send_latency import distribution
+from brokerd.store import StoreError
 from mqwire.bodies import KVTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -76,8 +78,6 @@ class _Broker(Protocol):
 
     @property
     def clock(self) -> Clock: ...
-
-    def forget_messages(self, topic: str) -> None: ...
 
     def leader_port_changed(self) -> None: ...
 
@@ -317,19 +317,30 @@ def get_all_delay_offset(broker: _Broker, peer: Peer, request: RemotingCommand) 
     return request.reply(body=broker.schedule.to_wrapper().to_json())
 
 
+@answers_refusals
 def clean_unused_topic(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """Forgets the messages of topics that have no configuration any more."""
+    """Forgets the messages of topics that have no configuration any more, on all replicas, as a deletion does.
+
+    A slave does so with its master: mqadmin asks each, and what one of them misses in its tables the group may have.
+    """
+    if not broker.replica.leads:
+        return request.reply(remark="a slave forgets the messages that its master does: ask that one")
+    changing_tables(broker.metadata_log)
     # The broker's own records have no topic configuration, and are what its tables are made of.
     unused = [
         topic
         for topic in broker.store.topics()
         if broker.topic_configs.select(topic) is None and not broker.topic_configs.is_system_topic(topic)
     ]
-    for topic in unused:
-        broker.forget_messages(topic)
     if unused:
         logger.warning("%s cleans unused topics: %s", peer.remote_address[0], ", ".join(unused))
-    return request.reply()
+    try:
+        for topic in unused:
+            broker.metadata_log.write(MetadataRecord(deleted_topics=[topic]))
+            broker.metadata_log.forget_messages(topic)
+    except (OSError, StoreError) as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"not all topics are cleaned: {error}; ask again") from error
+    return broker.metadata_log.answer(request.reply())
 
 
 HANDLERS: dict[RequestCode, Handler] = {

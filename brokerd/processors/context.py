@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from brokerd.consumer_manager import ConsumerManager
     from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.long_polling import PullRequestHoldService
+    from brokerd.metadata_record import MetadataRecord
     from brokerd.producer_manager import ProducerManager
     from brokerd.quotas import Quotas
     from brokerd.rebalance_lock import RebalanceLockManager
@@ -73,6 +74,8 @@ class MetadataLog(Protocol):
     def begin_leadership(self) -> None: ...
 
     def offsets_changed(self) -> None: ...
+
+    def write(self, record: MetadataRecord) -> None: ...
 
     def write_offsets(self) -> None: ...
 

@@ -16,6 +16,7 @@ from mqwire.headers_broker import ViewBrokerStatsDataRequestHeader
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from mqwire.properties import parse_properties
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock, RecordingPeer
+from tests.brokerd.replicated_broker import pair, replicate
 from tests.brokerd.test_client_manage import beat
 
 
@@ -289,3 +290,26 @@ def test_cleaning_unused_topics_forgets_those_without_configuration_and_none_of_
         broker.store_message(topic)
     assert broker.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
     assert broker.store.topics().keys() == {"orders", RMQ_SYS_METADATA, RMQ_SYS_EPOCH}
+
+
+def test_unused_topics_are_cleaned_on_all_replicas_and_by_the_master_alone(make_broker: MakeBroker) -> None:
+    """A slave that could not read its tables, say, does not know which topics are in use."""
+    leader, follower = pair(make_broker)
+    leader.create_topic("orders")
+    for topic in ("orders", "left-over"):
+        leader.store_message(topic)
+    replicate(leader, follower)
+    follower.broker.topic_configs._table.pop("orders")
+    assert follower.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
+    assert {"orders", "left-over"} <= follower.store.topics().keys()
+    assert leader.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
+    replicate(leader, follower)
+    assert leader.store.topics().keys() == follower.store.topics().keys()
+    assert "left-over" not in follower.store.topics()
+
+
+def test_a_master_that_cannot_read_its_tables_cleans_no_topics(broker: BrokerUnderTest) -> None:
+    broker.store_message("orders")
+    broker.broker.metadata_log._is_stale = True
+    assert broker.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "orders" in broker.store.topics()

@@ -15,6 +15,7 @@ from mqwire.command import RemotingCommand
 if TYPE_CHECKING:
     from brokerd.config import BrokerConfig
     from brokerd.rebalance_lock import RebalanceLockManager
+    from brokerd.replica.replica import Replica
     from brokerd.topic_config import TopicConfigManager
 
 _NAME_MAX_CHARACTERS: Final = 512
@@ -25,12 +26,22 @@ class _Broker(Protocol):
 
     config: BrokerConfig
     rebalance_locks: RebalanceLockManager
+    replica: Replica
     topic_configs: TopicConfigManager
 
 
 @answers_refusals
 def lock_batch_mq(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """Answers the queues that the client holds now, for 60 s; the others belong to another member."""
+    """Answers the queues that the client holds now, for 60 s; the others belong to another member.
+
+    The master's locks alone keep others away. A client that takes a former one for it would hold what another has locked there.
+    """
+    if not broker.replica.leads:
+        leader = broker.replica.leader_address or "not known here"
+        raise Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"queues are locked at the master, which this replica is not: it is {leader}",
+        )
     body = locks_of(request)
     group, client_id = _who(body)
     locked = broker.rebalance_locks.try_lock_batch(

@@ -8,7 +8,8 @@ from brokerd import rebalance_lock
 from mqwire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from tests.brokerd.broker_under_test import BrokerUnderTest, ManualClock
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, ManualClock
+from tests.brokerd.replicated_broker import pair, replicate
 
 
 def queues(*queue_ids: int) -> list[MessageQueue]:
@@ -49,6 +50,16 @@ def test_locks_beyond_the_bound_are_not_given_until_others_are_free(
     assert lock(broker, "c1", 0, 1, 2) == [0, 1]
     unlock(broker, "c1", 0)
     assert lock(broker, "c1", 2, 3) == [2]
+
+
+def test_a_slave_locks_nothing(make_broker: MakeBroker) -> None:
+    """A member that took it for the master, as it was just now, would work on a queue that another has locked at the new one."""
+    leader, follower = pair(make_broker)
+    leader.create_topic("orders", queues=4)
+    replicate(leader, follower)
+    assert lock(leader, "c1", 0) == [0]
+    body = LockBatchRequestBody(consumer_group="g", client_id="c2", mq_set=queues(0))
+    assert follower.ask(RequestCode.LOCK_BATCH_MQ, body=body.to_json()).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 def test_free_queues_are_locked(broker: BrokerUnderTest) -> None:

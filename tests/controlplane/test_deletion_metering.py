@@ -148,6 +148,20 @@ def test_ingest_reads_a_cluster_that_is_being_deleted_to_its_end_and_then_no_mor
     assert read() == []
 
 
+def test_ingest_reads_a_cluster_on_until_its_deletion_has_seen_that_it_did(
+    world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
+) -> None:
+    """A run that began before the brokers had closed, and took a minute longer, read what they recorded since: it does not count,
+    and another one has to read the cluster again.
+    """
+    go_on(deletion, driver)
+    sealed_at = ClusterProgress.objects.get(pk=world.cluster.pk).sealed_at
+    assert sealed_at is not None
+    make_progress(world.cluster, sealed_at + timedelta(minutes=1))
+    run = JobRun.objects.create(job=Job.INGEST, requested_by="cluster deletion")
+    assert [one["cluster_id"] for one in config_of(run)["clusters"] if one["access_key"]] == [str(world.cluster.pk)]
+
+
 def test_a_run_that_began_before_the_last_record_does_not_count(
     world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
 ) -> None:

@@ -7,11 +7,18 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import F, Prefetch, Q
+from django.db.models import Exists, F, OuterRef, Prefetch, Q
 from django.utils import timezone
 
 from controlplane.clusters.configuration import retention_hours
-from controlplane.clusters.models import Cluster, ClusterState, Credential
+from controlplane.clusters.models import (
+    Cluster,
+    ClusterState,
+    Credential,
+    OperationState,
+    OperationStep,
+    StepState,
+)
 from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt
 from controlplane.common.logging import get_logger
 from controlplane.insight.models import Job, JobRun
@@ -100,9 +107,14 @@ def _clusters(job: str) -> list[Cluster]:
     clusters = Cluster.objects.prefetch_related("name_servers", "broker_groups", shorter).order_by("created_at", "pk")
     if job == Job.INGEST:
         # One that is being stopped is read to its last record, while its brokers are still there: until they have closed they
-        # serve clients, however long that takes.
+        # serve clients, however long that takes. And until its operation has seen that it was read: a run that began before they
+        # had closed, and took longer, may have read past their end, and does not count.
+        asking = OperationStep.objects.filter(
+            operation__cluster=OuterRef("pk"), operation__state=OperationState.IN_PROGRESS, name="confirm_ingested"
+        )
         leaving = Q(state__in=_STOPPING) & (
-            Q(progress__sealed_at=None)
+            Exists(asking.exclude(state=StepState.COMPLETED))
+            | Q(progress__sealed_at=None)
             | Q(progress__ingested_until=None)
             | Q(progress__ingested_until__lt=F("progress__sealed_at"))
         )

@@ -16,12 +16,14 @@ from controlplane.billing.closing import metered
 from controlplane.billing.periods import Month
 from controlplane.clusters.lifecycle import cluster_delete, cluster_suspend
 from controlplane.clusters.models import (
+    BrokerGroup,
     Cluster,
     ClusterState,
     Operation,
     OperationState,
     OperationStep,
     OperationType,
+    Replica,
     StepState,
 )
 from controlplane.clusters.replica_remoting import Answer, Closed
@@ -160,6 +162,14 @@ def test_ingest_reads_a_cluster_on_until_its_deletion_has_seen_that_it_did(
     make_progress(world.cluster, sealed_at + timedelta(minutes=1))
     run = JobRun.objects.create(job=Job.INGEST, requested_by="cluster deletion")
     assert [one["cluster_id"] for one in config_of(run)["clusters"] if one["access_key"]] == [str(world.cluster.pk)]
+
+
+def test_a_group_that_never_ran_keeps_no_cluster_from_being_read_to_its_end(world: World) -> None:
+    """The growth that was to add it failed before it had ports: there is nothing of it that could be read."""
+    group = BrokerGroup.objects.create(cluster=world.cluster, name="broker-b")
+    Replica.objects.create(group=group, host="127.0.0.1")
+    run = JobRun.objects.create(job=Job.INGEST, requested_by="schedule")
+    assert [one["brokers"] for one in config_of(run)["clusters"]] == [["broker-a"]]
 
 
 def test_a_run_that_began_before_the_last_record_does_not_count(

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from controlplane.clusters.configuration import retention_hours
 from controlplane.clusters.models import (
+    BrokerGroup,
     Cluster,
     ClusterState,
     Credential,
@@ -104,7 +105,9 @@ def spark_conf_problem() -> str:
 
 def _clusters(job: str) -> list[Cluster]:
     shorter = Prefetch("topics", Topic.objects.filter(retention_hours__isnull=False))
-    clusters = Cluster.objects.prefetch_related("name_servers", "broker_groups", shorter).order_by("created_at", "pk")
+    clusters = Cluster.objects.prefetch_related("name_servers", "broker_groups__replicas", shorter).order_by(
+        "created_at", "pk"
+    )
     if job == Job.INGEST:
         # One that is being stopped is read to its last record, while its brokers are still there: until they have closed they
         # serve clients, however long that takes. And until its operation has seen that it was read: a run that began before they
@@ -140,8 +143,13 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         "topic_retention_hours": {
             topic.name: topic.retention_hours for topic in cluster.topics.all() if topic.retention_hours is not None
         },
-        "brokers": [group.name for group in cluster.broker_groups.all()],
+        # One that no broker has a port of has never run: the growth that adds it waits, or has failed. Nothing of it is to be read.
+        "brokers": [group.name for group in cluster.broker_groups.all() if _is_placed(group)],
     }
+
+
+def _is_placed(group: BrokerGroup) -> bool:
+    return any(replica.port is not None for replica in group.replicas.all())
 
 
 def _keys(cluster: Cluster) -> tuple[str, str] | None:

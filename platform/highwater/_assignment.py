@@ -136,7 +136,7 @@ class Assignment:
             added = tuple(queue for queue in added if queue in locked)
         for queue in added:
             logger.info("group %s takes %s", self._group, queue)
-            self._add(queue)
+            self._add(queue, 0.0 if self._locks is None else self._locks.valid_until())
         return len(added) == len(change.added)
 
     async def _members(self, route: TopicRoute) -> list[str]:
@@ -154,10 +154,9 @@ class Assignment:
             raise
         return read_body(response, GetConsumerListByGroupResponseBody).consumer_id_list
 
-    def _add(self, queue: MessageQueue) -> None:
+    def _add(self, queue: MessageQueue, locked_until: float) -> None:
         process_queue = ProcessQueue(queue)
-        if self._locks is not None:
-            process_queue.locked_until = self._locks.valid_until()
+        process_queue.locked_until = locked_until
         scope = self._client.spawn(lambda: self._pull(process_queue))
         self._held[queue] = _Held(process_queue, scope)
 
@@ -177,7 +176,7 @@ class Assignment:
         self._offsets.replace(queue, offset)
         await self._offsets.persist([queue])
         if not self._stopping:
-            self._add(queue)
+            self._add(queue, process_queue.locked_until)  # no lock was asked for
 
     async def _remove(self, queue: MessageQueue) -> None:
         held = self._held.pop(queue)

@@ -521,6 +521,23 @@ async def test_an_orderly_consumer_goes_on_when_a_broker_gives_no_answer_about_i
                 await got.wait(2)
 
 
+async def test_a_reset_gives_no_lock_to_an_orderly_consumer_whose_lock_was_refused() -> None:
+    """Another member has the queue: both would work on it."""
+    got = Got()
+    async with scripted_cluster() as (name_server, broker), consuming(name_server, got, orderly=True) as consumer:
+        broker.store(b"before")
+        await got.wait(1)
+        assignment = consumer._assignment
+        assert assignment is not None
+        broker.server.scripts[RequestCode.LOCK_BATCH_MQ] = lambda request: request.reply(
+            ResponseCode.SUCCESS, body=bodies.LockBatchResponseBody().to_json()
+        )
+        await assignment.renew_locks()
+        await assignment.reset({window.queue: 0 for window in assignment.process_queues()})
+        await anyio.sleep(0.3)
+    assert got.bodies == [b"before"]
+
+
 async def test_a_lock_that_an_orderly_consumer_gets_while_it_stops_is_given_back() -> None:
     """Its next owner would wait a minute for it."""
     got = Got()

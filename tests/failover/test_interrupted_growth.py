@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
+from controlplane.clusters import operations
 from controlplane.clusters.lifecycle import cluster_resume
 from controlplane.clusters.models import (
     Cluster,
@@ -75,6 +78,30 @@ def test_a_growth_that_only_waits_makes_way_for_a_promotion(
     assert step_complete(claim) is False  # the worker that had it finds it gone
     assert run(failover, driver, group).state == OperationState.COMPLETED
     assert group.promotions == [(5, 1)]
+
+
+def test_a_step_that_ends_while_a_promotion_looks_at_it_is_not_taken_for_the_present_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one does not yield, and a worker may have begun it: it would go on beside the promotion."""
+    restart = operation_start(actor=SYSTEM, cluster=cluster, operation_type=OperationType.CLUSTER_RESTART)
+    followers = restart.steps.get(name="roll_followers")
+    restart.steps.filter(position__lt=followers.position).update(state=StepState.COMPLETED)
+    claim = step_claim(followers.pk)
+    assert claim is not None
+    yields = operations._yields
+
+    def and_ends(*asked: Any) -> bool:
+        found = yields(*asked)
+        step_complete(claim)
+        return found
+
+    monkeypatch.setattr(operations, "_yields", and_ends)
+    with transaction.atomic():
+        assert operations.operation_interrupt(cluster, "a promotion goes first") is None
+    restart.refresh_from_db()
+    assert restart.state == OperationState.IN_PROGRESS
+    assert restart.steps.get(name="roll_followers").state == StepState.COMPLETED
 
 
 def test_it_is_gone_on_with_afterwards(cluster: Cluster, group: ScriptedGroup, driver: DriverTwin) -> None:

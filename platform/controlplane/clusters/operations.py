@@ -273,7 +273,7 @@ def operation_metadata_change(operation: Operation, change: Callable[[dict[str, 
 
 def operation_yields(operation: Operation) -> bool:
     """Whether a promotion may end this operation: what it has begun stands, and it only waits, or asks what a retry asks again."""
-    return _yields(operation, _YIELDING)
+    return _yields(operation, _present_step(operation), _YIELDING)
 
 
 def operation_interrupt(cluster: Cluster, cause: str) -> Operation | None:
@@ -288,22 +288,33 @@ def operation_interrupt_for_recovery(cluster: Cluster, cause: str) -> Operation 
     return _interrupt(cluster, _YIELDING_TO_RECOVERY, cause, say("Ask for it again once the group has recovered."))
 
 
-def _yields(operation: Operation, yielding: Mapping[str, Collection[str]]) -> bool:
+def _present_step(operation: Operation) -> OperationStep | None:
+    return operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
+
+
+def _yields(operation: Operation, step: OperationStep | None, yielding: Mapping[str, Collection[str]]) -> bool:
     if operation.waits:
         return operation.type in yielding
-    step = operation.steps.exclude(state=StepState.COMPLETED).order_by("position").first()
     return step is not None and step.name in yielding.get(operation.type, ())
 
 
 def _interrupt(cluster: Cluster, yielding: Mapping[str, Collection[str]], cause: str, hint: str) -> Operation | None:
     running = Operation.objects.select_for_update().filter(cluster=cluster, state=OperationState.IN_PROGRESS).first()
-    if running is None or not _yields(running, yielding):
-        return None
-    step = running.steps.exclude(state=StepState.COMPLETED).order_by("position")[0]
-    # The worker that has it finds its claim gone.
-    _end_as_failed(running, step, cause, hint)
-    _log.warning("operation interrupted", operation=str(running.pk), step=step.name, cause=cause)
-    return running
+    while running is not None and (step := _present_step(running)) is not None and _yields(running, step, yielding):
+        # Its worker may end it in this moment, and the next one may not yield.
+        if not _step_taken(step):
+            continue
+        # The worker that has it finds its claim gone.
+        _end_as_failed(running, step, cause, hint)
+        _log.warning("operation interrupted", operation=str(running.pk), step=step.name, cause=cause)
+        return running
+    return None
+
+
+def _step_taken(step: OperationStep) -> bool:
+    """Take the step from whichever worker has it, for its failure; False where it has changed since it was read."""
+    unchanged = OperationStep.objects.filter(pk=step.pk, state=step.state, claim=step.claim)
+    return unchanged.update(state=StepState.FAILED, claim=None) == 1
 
 
 def operation_withdraw(cluster: Cluster, operation_type: OperationType, *, cause: str) -> None:

@@ -219,6 +219,29 @@ def test_a_retry_goes_on_with_what_is_left(cluster: Cluster, driver: RestartingD
     assert len(names) == len(set(names)), "no daemon twice"
 
 
+def test_a_retry_moves_the_leadership_of_one_that_was_promoted_before_it_was_stopped(
+    cluster: Cluster, driver: RestartingDriver, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A promotion had ended the operation between the note that replica 1 is to be stopped and its stop."""
+
+    def ended(operation: Operation, row: uuid.UUID, **values: object) -> None:
+        entry_note(operation, row, **values)  # type: ignore[arg-type]  # one type for all values
+        Operation.objects.filter(pk=operation.pk).update(state=OperationState.FAILED)
+
+    operation = run(start(cluster, driver), driver, until="roll_followers")
+    with monkeypatch.context() as ending:
+        ending.setattr(steps, "entry_note", ended)
+        run(operation, driver, tries=1)
+    assert brokers(operation)[1]["stopped_at"] is not None
+    for replica in group.replicas:
+        replica.leads, replica.epoch, replica.log_epoch = replica.replica_id == 1, 9, 9
+    cluster_sample(cluster, driver)
+    operation_retry(actor=SYSTEM, operation=operation)
+    operation = run(operation, driver, tries=6)  # the driver fails where a leader is stopped
+    assert operation.state == OperationState.COMPLETED, operation.error
+    assert brokers(operation)[1]["leadership_moved_to"] is not None
+
+
 def test_a_worker_that_dies_after_the_stop_leaves_a_daemon_that_the_next_one_starts(
     cluster: Cluster, driver: RestartingDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

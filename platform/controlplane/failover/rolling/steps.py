@@ -47,7 +47,7 @@ from controlplane.failover.rolling.watch import SendWatch
 from controlplane.failover.sampling import cluster_sample, group_sample
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning import probe
-from controlplane.provisioning.drivers.base import ProcessState
+from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from controlplane.provisioning.errors import StepCancelled, StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses
 from controlplane.provisioning.processes import (
@@ -84,7 +84,24 @@ def roll_look(context: StepContext) -> None:
             row = rows[view.name, replica.replica_id]
             entries.append(_entry(row, "broker", view.name, replica.replica_id, reported))
     entries_begin(context.operation, entries)
+    _forget_stops_not_made(context)
     metadata_note(context.operation, sends_wait=False)
+
+
+def _forget_stops_not_made(context: StepContext) -> None:
+    """Of daemons that a try which was ended had noted and did not stop any more: one of them may lead by now."""
+    cluster, driver = context.cluster, context.driver
+    daemons = {
+        str(one.row.pk): one for one in [*name_server_daemons(cluster, driver), *replica_daemons(cluster, driver)]
+    }
+    statuses = driver.process_statuses([daemon.process.name for daemon in daemons.values()])
+    for entry in entries_of(context.operation):
+        stopped_at, daemon = moment(entry["stopped_at"]), daemons.get(entry["row"])
+        if stopped_at is None or entry["back_at"] is not None or daemon is None:
+            continue
+        status = statuses[daemon.process.name]
+        if status.state in _ALIVE and status.started_at is not None and not _has_begun_since(status, stopped_at):
+            entry_note(context.operation, daemon.row.pk, stopped_at=None)
 
 
 def roll_name_servers(context: StepContext) -> None:
@@ -194,12 +211,15 @@ def _start_anew(context: StepContext, daemon: Daemon, stopped_at: datetime) -> N
         Cluster.objects.select_for_update(no_key=True).get(pk=context.cluster.pk)
         _require_in_progress(context)
         status = context.driver.process_statuses([daemon.process.name])[daemon.process.name]
-        # Supervisors give whole seconds, rounded down.
-        begun_since = status.started_at is not None and status.started_at > stopped_at - timedelta(seconds=1)
-        if not (status.state in _ALIVE and begun_since):
+        if not (status.state in _ALIVE and _has_begun_since(status, stopped_at)):
             context.driver.process_remove(daemon.process.name)
             context.driver.files_write(context.cluster.id, daemon.files)
             context.driver.process_start(daemon.process)
+
+
+def _has_begun_since(status: ProcessStatus, stopped_at: datetime) -> bool:
+    # Supervisors give whole seconds, rounded down.
+    return status.started_at is not None and status.started_at > stopped_at - timedelta(seconds=1)
 
 
 def _require_in_progress(context: StepContext) -> None:

@@ -85,12 +85,12 @@ class Admission:
         a search.
         """
         before = peer.unfinished_bytes
+        if not before:  # a frame begins
+            peer.proven_frames = peer.proven
         proven = peer.proven_frames
         self._frames_bytes[proven] += size - before
         peer.unfinished_bytes = size
         self._count_holder(proven, _holder(peer), size - before)
-        if not size and proven is not peer.proven:
-            peer.proven_frames = peer.proven  # counted there from its next frame on
         if size <= before:
             return None
         allowed = PROVEN_FRAMES_BYTES if proven else UNPROVEN_FRAMES_BYTES

@@ -112,3 +112,10 @@ def test_without_accounts_it_is_the_address_that_holds_most() -> None:
     greedy, other = program_of(admission, ""), program_of(admission, "", "10.0.0.2")
     admission.count_unfinished(greedy, PROVEN_FRAMES_BYTES)
     assert admission.count_unfinished(other, 1) is greedy
+
+
+def test_the_first_frame_after_the_proof_of_an_account_is_no_strangers() -> None:
+    admission = Admission(MANY_PLACES)
+    program = admitted(admission, peer_of("10.0.0.1"))
+    program.proven = True
+    assert admission.count_unfinished(program, UNPROVEN_FRAMES_BYTES + 1) is None

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from brokerd import acl_file, config_file
 from brokerd.acl_file import Account, AclFile, AclFileError, Permission
-from brokerd.acl_needs import Kind, Level, Need, instead_of, needs_of
+from brokerd.acl_needs import NEEDS, Kind, Level, Need, instead_of, needs_of
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig
 from brokerd.quotas import CredentialQuota
@@ -30,7 +30,7 @@ from brokerd.topic_validator import invalid_topic, is_brokers_own
 from mqwire import names
 from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifier, signature_matches
 from mqwire.bodies import DataVersion
-from mqwire.codes import RequestCode
+from mqwire.codes import HighwaterRequestCode, RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.trace_records import TraceKind, TraceRecord
 
@@ -331,6 +331,13 @@ class AccessControl:
 def credential_of(acl: AccessControl | None, request: RemotingCommand) -> str:
     """Whose a checked request is, by access key; "" without access control, where every client may claim anything."""
     return "" if acl is None else request.ext_fields.get(ACCESS_KEY, "")
+
+
+def is_platforms(acl: AccessControl | None, request: RemotingCommand, *, has_certificate: bool) -> bool:
+    """Whether a checked request is a replica's or the control plane's; without access control, whether only they make such ones."""
+    if acl is None:
+        return NEEDS.get(request.code) is Level.INFRASTRUCTURE or request.code == HighwaterRequestCode.REPLICA_STATUS
+    return acl.is_infrastructure(request, has_certificate=has_certificate)
 
 
 def _receives(account: Account) -> bool:

@@ -1,7 +1,8 @@
 """Who may be connected, and with how much memory, before it has shown an account: no sockets, no clock.
 
 A peer that has not been served a request yet counts as unproven. When there is no place, or none for that address, the
-unproven connection that was there longest makes room: a client with a key shows it with its first request, and is safe.
+unproven connection that was there longest makes room: a client with a key shows it with its first request, and is safe. So that
+there are some to make room for a replica, programs never have all places (`programs_max`, which quotas.py holds).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from brokerd.peer import Peer
 _RESERVED_DESCRIPTORS: Final = 1024
 _CONNECTIONS_MAX: Final = 16_000
 _CONNECTIONS_MIN: Final = 16
+# Of them, only for those that have shown no account yet, replicas and the control plane: programs never take these.
+_NOT_FOR_PROGRAMS: Final = 256
 # One address may be a whole company's; unproven connections of one are short-lived, so that this is plenty.
 UNPROVEN_PER_ADDRESS_MAX: Final = 1_024
 # All unfinished frames together. One that is larger than what is left ends its connection.
@@ -34,6 +37,11 @@ def connections_max(descriptors: int) -> int:
     """How many connections leave enough descriptors for files."""
     reserved = min(_RESERVED_DESCRIPTORS, descriptors // 2)
     return max(_CONNECTIONS_MIN, min(_CONNECTIONS_MAX, descriptors - reserved))
+
+
+def programs_max(connections: int) -> int:
+    """How many of so many connections may be programs': a replica that reconnects always has one left."""
+    return connections - min(_NOT_FOR_PROGRAMS, connections // 8)
 
 
 class Admission:

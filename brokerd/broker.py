@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from brokerd.acl import AccessControl
+from brokerd.admission import connections_max, programs_max, raise_descriptor_limit
 from brokerd.client_calls import ClientCalls
 from brokerd.config_dleger import peer_id
 from brokerd.config_values import BrokerRole, FlushDiskType, InnerClientCredentials
@@ -178,6 +179,7 @@ class Broker:
             topic_quotas=lambda: self.topic_configs.quotas,
             credential_quotas={} if self.acl is None else self.acl.quotas,
             is_exempt=self._is_infrastructure,
+            programs_max=programs_max(connections_max(raise_descriptor_limit())),
         )
         self.dispatcher = Dispatcher(self, HANDLERS)
         if self.acl is not None:

@@ -23,6 +23,7 @@ class Peer(Protocol):
     closed: bool
     proven: bool  # a request of its was served that only an account may make
     access_key: str  # which it showed first
+    is_platform: bool  # it is the infrastructure's, a replica or the control plane
     has_certificate: bool  # it showed one of the CA that tls.server.trustCertPath names
 
     def send(self, command: RemotingCommand) -> None:

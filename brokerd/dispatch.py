@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from brokerd.acl import credential_of
+from brokerd.acl import credential_of, is_platforms
 from brokerd.acl_needs import NEEDS, Level
 from brokerd.peer import PAUSE_READING_BYTES, PAUSE_STRANGER_BYTES
 from brokerd.processors.context import Broker, Handler, MetadataLog
@@ -174,6 +174,7 @@ class Dispatcher:
                     return
             if not peer.proven:
                 access_key = credential_of(broker.acl, request)
+                peer.is_platform = is_platforms(broker.acl, request, has_certificate=peer.has_certificate)
                 remark = broker.quotas.connect(access_key, peer)
                 if remark is not None:
                     self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))

@@ -89,6 +89,7 @@ class Peer:
         "connected_s",
         "has_certificate",
         "id",
+        "is_platform",
         "last_read_s",
         "network",
         "partial_deadline_s",
@@ -118,6 +119,7 @@ class Peer:
         self.pending_bytes = 0
         self.proven = False  # a request of its was served that only an account may make
         self.access_key = ""  # which it showed first
+        self.is_platform = False  # it is the infrastructure's, a replica or the control plane
         self.has_certificate = False  # it showed one of the CA that tls.server.trustCertPath names
         self.proven_frames = False  # whether unfinished_bytes count among the proven peers'
         self.unfinished_bytes = 0  # of the frame that is arriving

@@ -11,6 +11,7 @@ the lower holds.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -201,6 +202,7 @@ class Quotas:
         topic_quotas: Callable[[], Mapping[str, TopicQuota]],
         credential_quotas: Mapping[str, CredentialQuota],
         is_exempt: Callable[[str], bool],
+        programs_max: int = sys.maxsize,
     ) -> None:
         self._config = config
         self._monotonic = monotonic
@@ -209,6 +211,8 @@ class Quotas:
         self._topic_quotas = topic_quotas
         self._credential_quotas = credential_quotas
         self._is_exempt = is_exempt
+        self._programs_max = programs_max
+        self._programs = 0  # connections that showed an account and are not the platform's
         self._rates: dict[tuple[str, str, str], _Rate] = {}
         self._rates_max = _BUCKETS_MAX
         self._connected: dict[str, set[Peer]] = {}
@@ -283,6 +287,13 @@ class Quotas:
         connected = self._connected.get(credential, ())
         if limit and len(connected) >= limit and peer not in connected and not self._is_exempt(credential):
             return f"{credential} has {len(connected)} connections, its quota {key} is {limit}. Close some, or ask for more"
+        if not peer.is_platform and peer not in connected:
+            if self._programs >= self._programs_max:
+                return (
+                    f"this broker serves {self._programs} connections of programs, as many as it has descriptors for: close some,"
+                    " or spread topics over more brokers"
+                )
+            self._programs += 1
         self._connected.setdefault(credential, set()).add(peer)
         return None
 
@@ -291,6 +302,7 @@ class Quotas:
         for credential in [name for name, peers in self._connected.items() if peer in peers]:
             peers = self._connected[credential]
             peers.discard(peer)
+            self._programs -= not peer.is_platform
             if not peers:
                 del self._connected[credential]
 

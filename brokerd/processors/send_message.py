@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from brokerd.acl import credential_of
+from brokerd.acl import credential_of, is_platforms
 from brokerd.processors.handler import not_written
 from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOrigin
 from brokerd.processors.send_properties import TAGS, PropertyReader, tags_code_of
@@ -230,6 +230,7 @@ class SendMessageProcessor:
                 raise Refusal(ResponseCode.NO_PERMISSION, remark)
         if not peer.proven:
             access_key = credential_of(broker.acl, request)
+            peer.is_platform = is_platforms(broker.acl, request, has_certificate=peer.has_certificate)
             remark = broker.quotas.connect(access_key, peer)
             if remark is not None:
                 raise Refusal(ResponseCode.SYSTEM_BUSY, remark)

@@ -57,6 +57,7 @@ class RecordingPeer:
         self.pending_bytes = 0
         self.proven = False
         self.access_key = ""
+        self.is_platform = False
         self.has_certificate = False
         self._connection = Connection()
         self._pushed: list[RemotingCommand] = []

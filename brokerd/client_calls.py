@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mqwire.codes import ResponseCode
+from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,13 +23,14 @@ CALL_TIMEOUT_S: Final = 10.0
 # An administrator's few looks; more at once are a mistake, or an attempt to keep a consumer from its work.
 CALLS_PER_CLIENT_MAX: Final = 8
 CALLS_MAX: Final = 1024
-# Of the answers that one request gathers, and of all that are gathered: they are kept until the last has come, and read at once.
-GATHERED_BYTES_MAX: Final = 128 * 1024
+# Of the answers that one request gathers, and of all that are gathered: they are kept until the last has come.
+GATHERED_BYTES_MAX: Final = 512 * 1024
 GATHERED_BYTES_OF_ALL_MAX: Final = 8 * 1024 * 1024
 # A request may carry a message, and a connection with much more unread than this is ended.
 UNREAD_MAX_BYTES: Final = 4 * 1024 * 1024
 # Two bytes in the binary header, which the requester's answer may have.
 _CODE_MAX: Final = 0x7FFF
+_SHOWN_CHARACTERS: Final = 128  # of a client's id in the log
 
 logger = logging.getLogger("brokerd.client_calls")
 
@@ -47,9 +49,10 @@ class _Gathering:
     """One request that several clients answer. Who fails to, or says too much, is left out."""
 
     waits_for: int
-    combine: Callable[[Mapping[str, RemotingCommand]], bytes]
-    answers: dict[str, RemotingCommand] = field(default_factory=dict)
-    size_bytes: int = 0  # of the answers
+    read: Callable[[RemotingCommand], bytes]
+    combine: Callable[[Mapping[str, bytes]], bytes]
+    answers: dict[str, bytes] = field(default_factory=dict)  # what was read of them
+    size_bytes: int = 0
 
 
 class ClientCalls:
@@ -101,13 +104,16 @@ class ClientCalls:
         *,
         requester: Peer,
         request: RemotingCommand,
-        combine: Callable[[Mapping[str, RemotingCommand]], bytes],
+        read: Callable[[RemotingCommand], bytes],
+        combine: Callable[[Mapping[str, bytes]], bytes],
         now_s: float,
     ) -> None:
         """Send each client, by its id, its command; once all have answered or can't any more, `combine` makes the body of the
-        requester's answer of the answers that came. Ask `refusal` of each first, and whether there is `room` for all.
+        requester's answer of what `read` made of each answer that came. It does so as they come: read together, many would hold
+        up everyone. Raised RemoteProtocolErrors leave an answer out. Ask `refusal` of each first, and whether there is `room` for
+        all.
         """
-        gathering = _Gathering(len(clients), combine)
+        gathering = _Gathering(len(clients), read, combine)
         for client_id, (client, command) in clients.items():
             call = _Call(client_id, requester, request, now_s + CALL_TIMEOUT_S, gathering)
             self._calls[client.id, command.opaque] = call
@@ -121,10 +127,7 @@ class ClientCalls:
             logger.debug("%r answers %d, which no one waits for", client, answer.opaque)
             return
         if call.gathering is not None:
-            has_room = self._has_room(call.gathering, len(answer.body))
-            if not has_room:
-                logger.warning("%s answered with %d bytes, which are too many: left out", call.called, len(answer.body))
-            _gather(call, call.gathering, answer if has_room else None)
+            _gather(call, call.gathering, self._read(call, call.gathering, answer))
             return
         if not -_CODE_MAX <= answer.code <= _CODE_MAX:
             _reply(
@@ -158,6 +161,25 @@ class ClientCalls:
         for key in [key for key, call in self._calls.items() if call.requester is peer]:
             self._take(*key)
 
+    def _read(self, call: _Call, gathering: _Gathering, answer: RemotingCommand) -> bytes | None:
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        size_bytes = len(answer.body)
+        if self._has_room(gathering, size_bytes):
+            try:
+                found = gathering.read(answer)
+            except RemoteProtocolError as error:
+                logger.warning("%s answered what cannot be read: %s", call.called[:_SHOWN_CHARACTERS], error)
+                return None
+            more_bytes = max(size_bytes, len(found))
+            if more_bytes == size_bytes or self._has_room(gathering, more_bytes):
+                gathering.size_bytes += more_bytes
+                return found
+        logger.warning(
+            "%s answered with %d bytes, which are too many: left out", call.called[:_SHOWN_CHARACTERS], size_bytes
+        )
+        return None
+
     def _has_room(self, gathering: _Gathering, more_bytes: int) -> bool:
         if gathering.size_bytes + more_bytes > GATHERED_BYTES_MAX:
             return False
@@ -183,10 +205,9 @@ def _reply(call: _Call, code: int, remark: str) -> None:
     _send(call, call.request.reply(code, remark))
 
 
-def _gather(call: _Call, gathering: _Gathering, answer: RemotingCommand | None) -> None:
-    if answer is not None and answer.code == ResponseCode.SUCCESS:
-        gathering.answers[call.called] = answer
-        gathering.size_bytes += len(answer.body)
+def _gather(call: _Call, gathering: _Gathering, found: bytes | None) -> None:
+    if found is not None:
+        gathering.answers[call.called] = found
     gathering.waits_for -= 1
     if gathering.waits_for == 0:
         _send(call, call.request.reply(body=gathering.combine(gathering.answers)))

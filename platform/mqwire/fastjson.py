@@ -40,6 +40,7 @@ _WHITESPACE = re.compile(r"[ \t\r\n\f\v\ufeff]*")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,5})?([LSBFD])?(?![\w.])", re.ASCII)
 _BARE_NAME = re.compile(r"[A-Za-z_$][\w$.\-]{0,255}", re.ASCII)
 _PLAIN_TEXT = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
+_SMALL_OBJECT_CHARACTERS = 1024
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = {
     '"': '"',
@@ -173,11 +174,22 @@ class _Scanner:
     def _object_name(self, position: int, depth: int) -> tuple[Hashable, int]:
         if self._object_key is None:
             raise self.error(position, "an object as a member's name")
-        members, end = self._object(position, depth + 1)
+        members, end = self._small_object(position) or self._object(position, depth + 1)
         try:
             return self._object_key(members), end
         except msgspec.ValidationError as error:
             raise self.error(position, f"an object as a member's name ({error})") from error
+
+    def _small_object(self, position: int) -> tuple[dict[Any, Any], int] | None:
+        """An object that is standard JSON and holds no other, as those that stand as names are: a tenth of the work."""
+        end = self._text.find("}", position, position + _SMALL_OBJECT_CHARACTERS) + 1
+        try:
+            members = _decode(self._text[position:end]) if end else None
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return None
+        if not isinstance(members, dict):
+            return None
+        return {name: value for name, value in members.items() if value is not None}, end
 
     def _array(self, position: int, depth: int) -> tuple[list[Any], int]:
         self._enter(position, depth)
@@ -261,6 +273,7 @@ def dumps(value: Any) -> bytes:
 
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 _plain_types: dict[type[msgspec.Struct], bool] = {}
 
 

@@ -457,6 +457,30 @@ def test_a_status_that_would_hold_up_everyone_is_left_out(broker: BrokerUnderTes
     assert statuses(admin.take()[0]) == {}
 
 
+def test_statuses_are_read_as_they_come_not_all_in_one_turn(
+    broker: BrokerUnderTest, admin: RecordingPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Mock(wraps=GetConsumerStatusBody.from_client)
+    monkeypatch.setattr(GetConsumerStatusBody, "from_client", read)
+    members = [join(broker, client_id=f"c@{number}") for number in range(3)]
+    ask_status(broker, admin)
+    for number, member in enumerate(members):
+        respond(broker, member, asked_where(member), body=status_at(number))
+        assert read.call_count == number + 1
+    assert statuses(admin.take()[0]) == {f"c@{number}": {QUEUE: number} for number in range(3)}
+
+
+def test_a_member_of_a_topic_of_thousands_of_queues_says_where_it_is(
+    broker: BrokerUnderTest, admin: RecordingPeer
+) -> None:
+    member = join(broker)
+    ask_status(broker, admin)
+    where = {MessageQueue(topic="t" * 100, broker_name="broker-a", queue_id=number): 10**12 for number in range(2048)}
+    body = GetConsumerStatusBody(message_queue_table=where).to_json()
+    respond(broker, member, asked_where(member), body=body)
+    assert statuses(admin.take()[0]) == {"c@1": where}
+
+
 def test_no_more_members_are_asked_where_they_are_than_all_clients_together_may_be(
     broker: BrokerUnderTest, admin: RecordingPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

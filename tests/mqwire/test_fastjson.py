@@ -32,6 +32,20 @@ DIALECT = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b'{{"q":"a}b"}:1}', {"a}b": 1}),
+        (b'{{"q":"a","r":{}}:1}', {"a": 1}),
+        (b'{{"q":"a","r":null,"q":"b"} :1,}', {"b": 1}),
+        (b'{{"q":"x","r":"' + b"y" * 2000 + b'"}:1}', {"x": 1}),
+        (b'{{"q":"\\ud800"}:1}', {"?": 1}),
+    ],
+)
+def test_objects_as_names_are_read_whatever_is_in_them(data: bytes, value: Any) -> None:
+    assert fastjson.loads(data, object_key=lambda members: members["q"]) == value
+
+
 @pytest.mark.parametrize(("data", "value"), DIALECT)
 def test_the_dialect_is_read(data: bytes, value: Any) -> None:
     assert fastjson.loads(data) == value

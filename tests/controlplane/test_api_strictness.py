@@ -77,6 +77,14 @@ def test_a_body_of_very_many_values_is_refused_before_they_are_made(
     assert (answer.status_code, answer.json()["detail"]) == (400, "The body has more than 10000 values.")
 
 
+def test_a_body_is_counted_and_read_as_the_same_text_whatever_it_is_called(
+    world: World, api: Callable[..., Json]
+) -> None:
+    body = ('{"name": [' + "[]," * 10_001 + "1]}").encode("cp037")
+    answer = api(world.alice).generic("PATCH", ORDERS, body, content_type="application/json; charset=cp037")
+    assert (answer.status_code, "JSON parse error" in answer.json()["detail"]) == (400, True)
+
+
 def test_commas_and_brackets_of_a_text_are_no_values() -> None:
     text = '[{",' * 10_000 + '\\"'
     assert JsonParser().parse(io.BytesIO(json.dumps({"body": text}).encode())) == {"body": text}

@@ -29,7 +29,8 @@ class JsonParser(JSONParser):
         if _values(raw) > VALUES_MAX:
             raise ParseError(f"The body has more than {VALUES_MAX} values.")
         try:
-            body = super().parse(io.BytesIO(raw), media_type, parser_context)
+            # UTF-8, as JSON is: in what else it may be called, commas and brackets are other bytes than those that were counted.
+            body = super().parse(io.BytesIO(raw), media_type, {**(parser_context or {}), "encoding": "utf-8"})
             # Half of a surrogate pair, which JSON can escape: no answer could quote a field of that name, nor a row hold it.
             json.dumps(body, ensure_ascii=False).encode()
         except RecursionError:

@@ -49,11 +49,13 @@ class Brokers:
     def __init__(self) -> None:
         self.alive = True
         self.recorded = True
+        self.silent: set[str] = set()
         self.asked: list[str] = []
 
     def statuses(self, cluster: Cluster, addresses: list[str]) -> dict[str, Answer]:
         status = cast("ReplicaStatus", SimpleNamespace(role="master"))
-        return {address: Answer(status) if self.alive else Answer(error="refused") for address in addresses}
+        away = self.silent if self.alive else set(addresses)
+        return {one: Answer(error="refused") if one in away else Answer(status) for one in addresses}
 
     def close(self, cluster: Cluster, address: str) -> Closed:
         self.asked.append(address)
@@ -215,6 +217,22 @@ def test_a_run_that_did_not_read_every_broker_to_its_last_record_does_not_count(
     ClusterProgress.objects.update(ingested_until=timezone.now() - timedelta(hours=1))
     assert go_on(deletion, driver).startswith("Its last usage could not be read.")
     ingest(world)
+    assert go_on(deletion, driver) == ""
+
+
+def test_a_broker_that_a_failed_suspension_closed_and_stopped_is_read_to_where_that_closed_it(
+    world: World, ran: None, brokers: Brokers, driver: DriverTwin
+) -> None:
+    group = BrokerGroup.objects.create(cluster=world.cluster, name="broker-b")
+    stopped = Replica.objects.create(group=group, host="127.0.0.1", port=77)
+    brokers.silent = {stopped.address}
+    an_hour_ago = timezone.now() - timedelta(hours=1)
+    make_progress(world.cluster, an_hour_ago, sealed_at=an_hour_ago)
+    Cluster.objects.filter(pk=world.cluster.pk).update(state=ClusterState.SUSPENDING)
+    deletion = cluster_delete(actor=world.alice, cluster=world.cluster)
+    assert go_on(deletion, driver) == "Its last usage is being read."
+    ingest(world)
+    ClusterProgress.objects.update(ingested_until=an_hour_ago)  # where its last record ends
     assert go_on(deletion, driver) == ""
 
 

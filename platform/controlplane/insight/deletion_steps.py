@@ -34,6 +34,8 @@ _WAITS_FOR_INGEST = timedelta(minutes=20)
 _CLOCKS_DIFFER = timedelta(seconds=5)
 # The member of a suspension's metadata: what of the usage is not read, by broker group; "" for the whole cluster.
 UNREAD = "usage_unread"
+# The member that has when a broker's metering had ended that was stopped before this operation.
+_CLOSED_BEFORE = "closed_before"
 
 
 def close_metering(context: StepContext) -> None:
@@ -55,7 +57,8 @@ def close_metering(context: StepContext) -> None:
     unread: dict[str, str] = {}
     for replica in replicas:
         if replica.group_id not in leading and replica.group.name not in unread:
-            if progress_get(cluster).sealed_at is not None:
+            if (closed_at := progress_get(cluster).sealed_at) is not None:
+                _note_closed(context, closed_at)
                 continue  # it was closed and stopped by an earlier try
             missing = say(
                 "%(group)s has no master that answers, so its last usage is not recorded.", group=replica.group.name
@@ -110,7 +113,7 @@ def confirm_ingested(context: StepContext) -> None:
     read_until = progress.ingested_until
     # A run says nothing of a broker that the name server does not know now, or whose last record is not confirmed yet. Each made
     # its last one after the operation began, and makes one a minute until it is stopped: so clocks that differ only take time.
-    closed_after = min(sealed_at, context.operation.started_at) - _CLOCKS_DIFFER
+    closed_after = min(sealed_at, _closing_began_at(context)) - _CLOCKS_DIFFER
     if said and not progress.ingest_error and read_until is not None and read_until >= closed_after:
         # Its last record is where its usage ends.
         ClusterProgress.objects.filter(pk=cluster.pk).update(sealed_at=min(sealed_at, read_until))
@@ -167,6 +170,17 @@ def _goes_on_without(context: StepContext, patience: timedelta) -> bool:
     """Whether what was waited for is left unread: by a suspension, whose brokers come back with all that they recorded."""
     is_suspension = context.operation.type == OperationType.CLUSTER_SUSPEND
     return is_suspension and context.now - context.started_at >= patience
+
+
+def _note_closed(context: StepContext, at: datetime) -> None:
+    """Remember when the metering had ended before, of a broker that is stopped since: a suspension that failed had closed it."""
+    operation_metadata_change(context.operation, lambda metadata: metadata.setdefault(_CLOSED_BEFORE, at.isoformat()))
+
+
+def _closing_began_at(context: StepContext) -> datetime:
+    closed_before: str | None = context.operation.metadata.get(_CLOSED_BEFORE)
+    began_at = context.operation.started_at
+    return began_at if closed_before is None else min(began_at, datetime.fromisoformat(closed_before))
 
 
 def _note_unread(context: StepContext, causes: dict[str, str]) -> None:

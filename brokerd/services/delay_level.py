@@ -69,7 +69,7 @@ _REPAIR_PATIENCE_S: Final = 600.0
 # One round of one level: enough to keep up with a full queue, little enough not to hold up the hot path.
 _BATCH_MESSAGES: Final = 256
 _BATCH_BYTES: Final = 1024 * 1024
-# Of so many rounds it is known where in the log they are: two minutes of them at least.
+# Of so many rounds it is known where in the log they are: two minutes of one level that is never late, some seconds of a backlog.
 _REMEMBERED: Final = 1024
 
 

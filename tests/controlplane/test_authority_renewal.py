@@ -75,6 +75,7 @@ public class Handshakes {
             producer.setInstanceName("handshake-" + number);
             producer.setUseTLS(true);
             producer.setRetryTimesWhenSendFailed(0);
+            producer.setSendMsgTimeout(30_000); // on a busy machine the first one of a JVM takes seconds; a refusal comes at once
             producer.start();
             try {
                 byte[] body = "paid".getBytes(StandardCharsets.UTF_8);

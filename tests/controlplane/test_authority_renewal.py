@@ -75,7 +75,9 @@ public class Handshakes {
             producer.setInstanceName("handshake-" + number);
             producer.setUseTLS(true);
             producer.setRetryTimesWhenSendFailed(0);
-            producer.setSendMsgTimeout(30_000); // on a busy machine the first one of a JVM takes seconds; a refusal comes at once
+            // On a busy machine a JVM's first handshakes take seconds. A refusal comes at once.
+            producer.setSendMsgTimeout(30_000);
+            producer.setMqClientApiTimeout(30_000);
             producer.start();
             try {
                 byte[] body = "paid".getBytes(StandardCharsets.UTF_8);

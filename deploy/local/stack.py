@@ -35,6 +35,8 @@ APPLICATION_PROGRAMS = ("web", "worker", "failovers", "deliveries", "beat")
 # A bound that only ends a hang: a first start on a busy machine takes minutes, and a web server that dies is seen at once.
 WEB_SECONDS_MAX = 600
 WEB_ANSWER_SECONDS_MAX = 60
+# One that ends may just have started another, a worker say, which the look before could not see.
+LEFTOVER_LOOKS_MAX = 5
 CACHES = ("tools", "interop")
 SETTINGS = "controlplane.settings.local"
 OPERATOR_EMAIL = "operator@highwater.example"
@@ -457,11 +459,15 @@ class Stack:
             return supervisor is not None or stopped
 
     def _stop_leftovers(self) -> bool:
-        leftovers = find_leftovers(self.layout.state)
-        if leftovers:
+        stopped = False
+        for _ in range(LEFTOVER_LOOKS_MAX):
+            leftovers = find_leftovers(self.layout.state)
+            if not leftovers:
+                break
             with self.terminal.step(f"Stopping {describe(leftovers)}"):
                 stop_leftovers(leftovers)
-        return bool(leftovers)
+            stopped = True
+        return stopped
 
     def reset(self) -> None:
         """Stops everything and removes all data. Downloads (CACHES) stay, as they hold none."""

@@ -25,6 +25,7 @@ from deploy.local.leftovers import find_leftovers
 from deploy.local.ports import free_port
 from deploy.local.postgres import Postgres, find_postgres
 from deploy.local.stack import Stack
+from deploy.local.supervisor import MARK
 from deploy.local.terminal import DevError, Terminal
 from tests.processes import wait_until
 from tests.support.migrated import copy_state
@@ -140,6 +141,25 @@ def test_down_finds_everything_when_the_supervisor_was_killed(platform: Platform
     assert find_leftovers(platform.state_dir) == []
     platform.stack.up()  # stale files are in no one's way
     assert sorted(pids(platform)) == PROGRAMS
+
+
+def test_down_finds_what_a_process_that_it_stops_has_just_started(tmp_path: Path) -> None:
+    """Which is a worker's own worker, when the supervisor that would have stopped both was killed."""
+    layout = Layout(tmp_path / "state")
+    layout.state.mkdir()
+    program = (
+        "import os, signal, subprocess\n"
+        "def end(*_): subprocess.Popen(['sleep', '60']); os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('ready', flush=True)\n"
+        "signal.pause()\n"
+    )
+    environment = {**os.environ, MARK: str(layout.state)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert Stack(layout, Environment.current(), Terminal(quiet=True)).down()
+        assert find_leftovers(layout.state) == []
 
 
 @pytest.mark.parametrize("moment", ["dev.lock", "supervisor/supervisord.pid", "logs/redis.log", "logs/web.log"])

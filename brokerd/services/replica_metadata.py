@@ -67,6 +67,11 @@ class MetadataFollower:
         # committed here meanwhile, and is not known before the log is there.
         self._hints_from: int | None = None
 
+    @property
+    def needs_answers(self) -> bool:
+        """Whether one more pull answer at least has to come before what was fetched can be taken over."""
+        return self._delays is not None and self._delays_end_offset is None
+
     def leader_is_at(self, version: str, end_offset: int) -> None:
         """A pull answer named the version of the leader's delay offsets, and the end of its log."""
         if self._hints_from is None:

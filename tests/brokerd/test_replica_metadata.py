@@ -55,8 +55,11 @@ async def test_an_answer_of_before_a_delivery_does_not_have_it_taken_for_one_tha
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.run, "leader")
         await trio.testing.wait_all_tasks_blocked()  # by now they have come
+        assert following.needs_answers  # so that no pull waits
         following.leader_is_at("1", before_delivery)  # it was under way when the offsets came
+        assert following.needs_answers
         following.leader_is_at("1", leader.store.end_offset)
+        assert not following.needs_answers  # the log comes at once
         assert schedule.offsets == {}
         replicate(leader, follower)
         following.leader_is_at("1", leader.store.end_offset)

@@ -52,7 +52,7 @@ PULL_BYTES = replica_follower._PULL_BYTES
 NEWS_SHARE = 0.3  # of all seeds: at the end pulls are held
 SWITCHOVER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
 SWITCHOVER_S = 10.0
-HEARD_S = 16.0  # where nothing is sent a pull waits for 5 s: the news, and two more answers
+HEARD_S = 5.0  # a look, and two pulls of an idle group
 DEATH_SHARE = 0.3  # of all seeds of mode sync: at the end the leader dies for good
 SUCCESSOR_S = 10.0
 

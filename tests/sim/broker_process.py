@@ -23,7 +23,7 @@ from mqwire.message import decode_records
 from mqwire.mode import Mode
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy
-from tests.sim.made_topics import is_made
+from tests.sim.made_topics import bytes_to_keep, is_made
 from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environment_of
 from tests.sim.sim_requests import ChangeTopic, CommitOffset, QueryOffset, Read, ResetOffset, Send
 from tests.sim.sim_threads import SimThreads
@@ -259,9 +259,8 @@ class BrokerProcess:
 
     def _check_excess(self, topic: str, kept_from: dict[int, int]) -> None:
         """Of a topic that keeps so many bytes no message goes without which it would hold no more than these."""
-        made = self.history.made_topics[topic]
-        kept_bytes, _ = made.limits.get(made.lives, (None, None))
-        if kept_bytes is None or not made.exists:
+        kept_bytes = bytes_to_keep(self.history, topic)
+        if kept_bytes is None:
             return
         sizes = [(0, 0)]  # of those that go, where they are
         left_bytes = 0

@@ -65,9 +65,17 @@ def _judge_life(history: History, attempt: Attempt, places: list[tuple[str, int,
 
 
 def _may_have_expired(history: History, attempt: Attempt) -> bool:
-    """By a limit of the topic's own: it holds more bytes from there on, or some machine's clock has been as late."""
-    copy, life = attempt.promised, history.made_topics[attempt.topic].limits.get(attempt.life)
-    kept_bytes, kept_hours = life or (None, None)
+    """By the limit of its topic's life; when the making of that may be lost, by the one of an older life, which is back then."""
+    topic = history.made_topics[attempt.topic]
+    made = topic.made.get(attempt.life)
+    oldest = 1 if made is not None and history.may_be_lost(made) else attempt.life
+    limits = [topic.limits.get(life, (None, None)) for life in range(oldest, attempt.life + 1)]
+    return any(_expires_by(history, attempt, kept_bytes, kept_hours) for kept_bytes, kept_hours in limits)
+
+
+def _expires_by(history: History, attempt: Attempt, kept_bytes: int | None, kept_hours: int | None) -> bool:
+    """Whether its topic holds more bytes from there on, or some machine's clock has been as late."""
+    copy = attempt.promised
     if kept_bytes is not None:
         copies = [each for one in history.attempts if one.topic == attempt.topic for each in one.copies]
         since = {
@@ -82,11 +90,20 @@ def _may_have_expired(history: History, attempt: Attempt) -> bool:
     return False
 
 
+def bytes_to_keep(history: History, name: str) -> int | None:
+    """The limit of a topic that is there; None too when its making may be lost, and with it an older life may have come back."""
+    topic = history.made_topics[name]
+    kept_bytes, _ = topic.limits.get(topic.lives, (None, None))
+    if not topic.exists or kept_bytes is None or history.may_be_lost(topic.made[topic.lives]):
+        return None
+    return kept_bytes
+
+
 def _judge_limits(history: History, content: Content) -> None:
     """At rest a topic holds what it is to keep, at most."""
-    for name, topic in history.made_topics.items():
-        kept_bytes, _ = topic.limits.get(topic.lives, (None, None))
-        if not topic.exists or kept_bytes is None or history.may_be_lost(topic.made[topic.lives]):
+    for name in history.made_topics:
+        kept_bytes = bytes_to_keep(history, name)
+        if kept_bytes is None:
             continue
         sizes = [message.size_bytes for where, message in content.items() if where[0] == name]
         history.counts["topics with a limit of bytes"] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.history import Attempt, Copy, History, MadeTopic, Violation
-from tests.sim.made_topics import judge_made_topics
+from tests.sim.made_topics import bytes_to_keep, judge_made_topics
 from tests.sim.sim_requests import ChangeTopic
 
 NAME = "topic0"
@@ -116,6 +117,29 @@ def test_a_deletion_that_may_be_lost_excuses_messages_that_are_back(history: His
     history.unclean_promotion(2, EpochMap([(1, 0)]), 20)
     judge_made_topics(history, content(message))
     judge_made_topics(history, {})
+
+
+def test_a_message_may_expire_by_the_limit_of_an_older_life_that_may_be_back(history: History) -> None:
+    limited(history, 9)
+    deleted(history, 20)
+    made_again(history, 30)
+    message = sent(history, 40, 0)
+    assert history.made_topics[NAME].limits[2] == (None, None)
+    with pytest.raises(Violation, match="is lost"):
+        judge_made_topics(history, {})
+    history.unclean_promotion(2, EpochMap([(1, 0)]), 30)
+    message.acknowledged[:] = message.copies[:] = [replace(message.promised, epoch=2)]
+    judge_made_topics(history, {})
+
+
+def test_a_limit_is_not_judged_when_the_making_of_its_topic_may_be_lost(history: History) -> None:
+    """An older life may have come back, with a limit of its own."""
+    deleted(history, 20)
+    made_again(history, 30)
+    history.made_topics[NAME].limits[2] = 600, None
+    assert bytes_to_keep(history, NAME) == 600
+    history.unclean_promotion(2, EpochMap([(1, 0)]), 30)
+    assert bytes_to_keep(history, NAME) is None
 
 
 def test_a_change_without_an_answer_leaves_nothing_to_judge(history: History) -> None:

@@ -13,7 +13,7 @@ from tests.sim.campaign import OtherCommitError, campaign
 from tests.sim.changing_bugs import CHANGING_BUGS
 from tests.sim.planted_bugs import BUGS, SURVIVORS, PlantedBug
 from tests.sim.quorum_bugs import QUORUM_BUGS
-from tests.sim.seeds import MODES, run_seed
+from tests.sim.seeds import MODES
 from tests.sim.service_bugs import SERVICE_BUGS
 from tests.sim.shell_bugs import SHELL_BUGS
 from tests.sim.step_bugs import STEP_BUGS
@@ -89,7 +89,7 @@ def find_planted_bugs(mode: str | None, first_seed: int, seeds: int, name: str =
             found = find(bug, seed, 1)
             if found is None:
                 continue
-            sound = run_seed(bug.mode, bug.flush, seed, replicas=bug.replicas, promotions=bug.promotions)
+            sound = bug.run(seed)
             if sound.violation is not None:
                 print(f"| (none) | {bug.mode} | {bug.flush} | {seed} | {_cell(sound.violation)} |", flush=True)
                 continue
@@ -109,7 +109,7 @@ def find(bug: PlantedBug, first_seed: int, seeds: int) -> Outcome | None:
     """The first seed that finds it."""
     with bug.patch():
         for seed in range(first_seed, first_seed + seeds):
-            outcome = run_seed(bug.mode, bug.flush, seed, replicas=bug.replicas, promotions=bug.promotions)
+            outcome = bug.run(seed)
             if outcome.violation is not None:
                 return outcome
     return None

@@ -95,7 +95,7 @@ class Faults:
             7: self._worst_candidate,
         }
         if self._world.mode == "async":
-            return plans | {2: self._late_fence}
+            return plans | {0: self._led_for_a_moment, 2: self._late_fence}
         if self._world.mode != "sync":
             return plans
         return plans | {
@@ -684,6 +684,49 @@ class Faults:
         self._composed_until_s = loop.now_s + lasts_s
         self._block_for(lasts_s, [(leader.name, name) for name in [*others, *world.name_server_names, control.name]])
         control.start(control.promote_unclean(candidate.name))
+
+    def _led_for_a_moment(self) -> None:
+        """An operator promotes a replica that lacks the last deliveries of delayed messages, and whose clock is late: it does not
+        deliver them either. It dies when the former leader has followed it, which then is to lead again, and must deliver them.
+        """
+        world, loop, control = self._world, self._loop, self._world.control_plane
+        leaders = [one for one in world.machines if one.process and one.process.replica.leads]
+        followers = [one for one in world.machines if one not in leaders]
+        if not leaders or not followers or loop.now_s < self._composed_until_s:
+            return
+        leader, candidate = leaders[0], loop.random.choice(followers)
+        alone_s = loop.random.uniform(0.3, 1.5)
+        until_s = self._composed_until_s = loop.now_s + alone_s + 2 * _PROMOTION_S
+        began_ms = candidate.now_ms()
+        self._block_for(alone_s + _PROMOTION_S, [(leader.name, candidate.name)])
+
+        def promote() -> None:
+            if not self.stopped:
+                self._block_for(_PROMOTION_S, [(leader.name, control.name)])
+                control.start(control.promote_unclean(candidate.name))
+                wait_for_candidate()
+
+        def wait_for_candidate() -> None:
+            if self.stopped or loop.now_s > until_s:
+                return
+            if not candidate.leads or leader.process is None:
+                loop.after(_LAST_RECORD_LOOK_S, wait_for_candidate)
+                return
+            candidate.wall_skew_ms -= candidate.now_ms() - began_ms
+            world.network.blocked.difference_update([(leader.name, candidate.name), (candidate.name, leader.name)])
+            wait_for_truncation(leader.process.store.end_offset)
+
+        def wait_for_truncation(end_offset: int) -> None:
+            if self.stopped or loop.now_s > until_s or leader.process is None or not candidate.leads:
+                return
+            if leader.process.store.end_offset >= end_offset:
+                loop.after(_LAST_RECORD_LOOK_S / 10, partial(wait_for_truncation, end_offset))
+                return
+            candidate.kill()
+            control.start(control.promote_unclean(leader.name))
+            self._later(4.0, candidate.start)
+
+        loop.after(alone_s, promote)
 
     def _leader_alone(self) -> None:
         """It goes on without its followers, for readers perhaps, and then is gone."""

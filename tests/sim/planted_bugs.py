@@ -24,13 +24,17 @@ from brokerd.services.replica_follower import FollowerService
 from brokerd.store import Disk, MessageToStore
 from brokerd.store.commit_log import CommitLog
 from mqwire.mode import Mode
+from tests.sim.seeds import run_seed
+from tests.sim.world import Outcome
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """One of them. `promotions`: whether a control plane helps the groups that it is looked for in."""
+    """One of them. `promotions`: whether a control plane helps the groups that it is looked for in; `indexes`: whether all of
+    these index their messages, as a few of a campaign do.
+    """
 
     name: str
     mode: str
@@ -38,6 +42,13 @@ class PlantedBug:
     patch: Patch
     replicas: int | None = None
     promotions: bool = True
+    indexes: bool = False
+
+    def run(self, seed: int) -> Outcome:
+        """One seed of the groups that it is looked for in; the bug is there if it is patched in."""
+        return run_seed(
+            self.mode, self.flush, seed, replicas=self.replicas, promotions=self.promotions, indexes=self.indexes
+        )
 
 
 def _epoch_file_without_sync() -> AbstractContextManager[Any]:

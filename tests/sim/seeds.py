@@ -11,11 +11,18 @@ MODES = (*world.MODES, "dledger", "changing")
 
 
 def run_seed(
-    mode: str, flush: str, seed: int, *, replicas: int | None = None, promotions: bool = True, show: bool = False
+    mode: str,
+    flush: str,
+    seed: int,
+    *,
+    replicas: int | None = None,
+    promotions: bool = True,
+    indexes: bool = False,
+    show: bool = False,
 ) -> Outcome:
-    """One run, judged; the seed says how many replicas there are unless `replicas` does. Only `world` needs `promotions`."""
+    """One run, judged; the seed says how many replicas there are unless `replicas` does. Only `world` needs the other two."""
     if mode == "dledger":
         return run_quorum_seed(flush, seed, replicas=replicas, show=show)
     if mode == "changing":
         return run_changing_seed(flush, seed, replicas=replicas, show=show)
-    return world.run_seed(mode, flush, seed, replicas=replicas, promotions=promotions, show=show)
+    return world.run_seed(mode, flush, seed, replicas=replicas, promotions=promotions, indexes=indexes, show=show)

@@ -176,7 +176,7 @@ SERVICE_BUGS = (
     PlantedBug("an empty answer sends a consumer back", "single", "sync", _empty_answer_sends_back),
     PlantedBug("a delayed message is due at once", "single", "sync", _delayed_is_due_at_once),
     PlantedBug("a delayed message loses its properties", "single", "sync", _delivered_without_properties),
-    PlantedBug("a delivery that was truncated counts", "sync", "sync", _truncated_deliveries_count),
+    PlantedBug("a delivery that was truncated counts", "async", "sync", _truncated_deliveries_count),
     PlantedBug("a slave takes no progress of deliveries over", "sync", "sync", _deliveries_are_not_taken_over),
     PlantedBug("a transfer is forgotten", "dledger", "sync", _transfer_is_forgotten),
     PlantedBug("a follower stops for good where its log parted", "dledger", "sync", _diverged_follower_stops),

@@ -461,7 +461,9 @@ STEP_BUGS = (
     PlantedBug("retention asks for no age", "single", "sync", _retention_asks_no_age),
     PlantedBug("with ASYNC_FLUSH nothing is flushed", "single", "async", _nothing_is_flushed),
     PlantedBug("recovery gives no tags to what it dispatches", "sync", "sync", _recovery_knows_no_tags),
-    PlantedBug("a truncation leaves the message index as it is", "async", "sync", _index_is_not_truncated),
+    PlantedBug(
+        "a truncation leaves the message index as it is", "async", "sync", _index_is_not_truncated, indexes=True
+    ),
     PlantedBug("an update of a topic is not written", "sync", "sync", _updates_are_not_written),
     PlantedBug("a restart forgets what topics have expired", "sync", "sync", _expired_messages_come_back),
     PlantedBug("a topic with a byte too much loses all", "single", "sync", _a_little_excess_takes_all),

@@ -61,9 +61,15 @@ class Extras:
     """What a few seeds of any kind of group have besides."""
 
     def __init__(
-        self, machines: Sequence[Machine], senders: Sequence[Sender], random: Random, *, retention: bool
+        self,
+        machines: Sequence[Machine],
+        senders: Sequence[Sender],
+        random: Random,
+        *,
+        retention: bool,
+        indexes: bool = False,
     ) -> None:
-        self.indexes = random.random() < INDEX_SHARE
+        self.indexes = random.random() < INDEX_SHARE or indexes
         self.pull_bytes = random.choice(SHORT_PULLS) if random.random() < SHORT_PULLS_SHARE else PULL_BYTES
         for machine in machines:
             machine.reserved_hours = 0 if retention else machine.reserved_hours
@@ -181,11 +187,13 @@ class World:
         replicas: int | None = None,
         promotions: bool = True,
         auto_in_sync: bool = False,
+        indexes: bool = False,
         show: bool = False,
     ) -> None:
         """Without `promotions` the replica that led before must lead again by the others' agreement.
 
-        `auto_in_sync` is enableAutoInSyncReplicas: those in sync are enough, down to minInSyncReplicas.
+        `auto_in_sync` is enableAutoInSyncReplicas: those in sync are enough, down to minInSyncReplicas. `indexes`: messages are
+        indexed, whatever the seed says.
         """
         self.mode = mode
         self.seed = seed
@@ -243,7 +251,7 @@ class World:
         )
         self.client_names = [client.name for client in [*self.senders, *self.readers]]
         self.retention = random.random() < RETENTION_SHARE
-        self.extras = Extras(self.machines, self.senders, random, retention=self.retention)
+        self.extras = Extras(self.machines, self.senders, random, retention=self.retention, indexes=indexes)
         self.faults = Faults(self)
         self.loop.note(f"{mode} {flush} {count} replicas, {in_sync_replicas} in sync, {min_in_sync_replicas} at least")
 
@@ -419,8 +427,18 @@ def run_seed(
     replicas: int | None = None,
     promotions: bool = True,
     auto_in_sync: bool = False,
+    indexes: bool = False,
     show: bool = False,
 ) -> Outcome:
     """One run, judged; the seed says how many replicas there are unless `replicas` does."""
-    world = World(mode, flush, seed, replicas=replicas, promotions=promotions, auto_in_sync=auto_in_sync, show=show)
+    world = World(
+        mode,
+        flush,
+        seed,
+        replicas=replicas,
+        promotions=promotions,
+        auto_in_sync=auto_in_sync,
+        indexes=indexes,
+        show=show,
+    )
     return judged(world, seed)

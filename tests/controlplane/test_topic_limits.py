@@ -21,7 +21,9 @@ from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.selectors import topics_live
 from controlplane.topics.services import TopicOptions, topic_create, topic_update, topics_assert
 from highwater import BrokerData, ClusterInfo, TopicConfig, TopicLimit, TopicStats
+from highwater.errors import BrokerError
 from mqwire import bodies
+from mqwire.codes import ResponseCode
 from tests.controlplane.world import Json, World
 
 
@@ -33,6 +35,7 @@ class Brokers:
         self.sent: dict[str, dict[str, str | None]] = {}
         self.attributes: dict[str, str] = {}  # what they have of a topic
         self.types: list[str | None] = []
+        self.answers: int = ResponseCode.SUCCESS  # to what is to be created; with any code the master has it then
 
     def cluster_info(self) -> ClusterInfo:
         return ClusterInfo(
@@ -51,6 +54,8 @@ class Brokers:
     def create_topic(self, topic: str, *, address: str, attributes: dict[str, str | None], **_: object) -> None:
         self.types.append(attributes.pop("message.type", None))
         self.sent[address] = attributes
+        if self.answers != ResponseCode.SUCCESS:
+            raise BrokerError(self.answers, "its words", address)
 
 
 @contextmanager
@@ -143,6 +148,21 @@ def test_a_topic_may_keep_messages_for_as_long_as_its_clusters_brokers_do(world:
                 actor=world.alice, cluster=world.cluster, name="longer", options=TopicOptions(retention_hours=97)
             )
     assert brokers.sent["broker-a:1"]["reserve.time"] == "96"
+
+
+def test_a_topic_is_there_when_a_master_that_is_alone_has_taken_it(world: World) -> None:
+    """It is given to the next master if this one is lost."""
+    with brokers_of("broker-a") as brokers:
+        brokers.answers = ResponseCode.SLAVE_NOT_AVAILABLE
+        topic = topic_create(actor=world.alice, cluster=world.cluster, name="orders-new")
+        assert topic_update(actor=world.alice, topic=topic, options=TopicOptions(perm=4)).state == TopicState.ACTIVE
+
+
+def test_a_topic_that_a_broker_refuses_has_failed(world: World) -> None:
+    with brokers_of("broker-a") as brokers:
+        brokers.answers = ResponseCode.SYSTEM_ERROR
+        with pytest.raises(BrokerError):
+            topic_create(actor=world.alice, cluster=world.cluster, name="orders-new")
 
 
 def test_a_new_master_that_keeps_messages_for_another_time_is_told(world: World) -> None:

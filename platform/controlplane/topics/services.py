@@ -30,7 +30,8 @@ from controlplane.tenants.sensitive import factor_require
 from controlplane.topics.models import MessageType, Topic, TopicState
 from controlplane.topics.names import topic_name_check
 from highwater import Admin, TopicConfig
-from highwater.errors import TopicNotFoundError
+from highwater.errors import BrokerError, TopicNotFoundError
+from mqwire.codes import ResponseCode
 
 QUEUES_MAX = 128
 _PERMS = (2, 4, 6)
@@ -326,16 +327,21 @@ def _create_in_group(admin: Admin, topic: Topic, address: str, share: _Share) ->
         for name, value in _limits(topic, share.write).items()
         if value is not None or name in share.attributes
     }
-    admin.create_topic(
-        topic.name,
-        address=address,
-        read_queue_nums=max(share.read, share.kept, 1),
-        write_queue_nums=max(share.write, 1),
-        # A group that gets no queue any more can still be read empty.
-        perm=topic.perm if share.write else topic.perm & _READ,
-        order=topic.message_type == MessageType.FIFO,
-        attributes={**_type(topic), **limits},
-    )
+    try:
+        admin.create_topic(
+            topic.name,
+            address=address,
+            read_queue_nums=max(share.read, share.kept, 1),
+            write_queue_nums=max(share.write, 1),
+            # A group that gets no queue any more can still be read empty.
+            perm=topic.perm if share.write else topic.perm & _READ,
+            order=topic.message_type == MessageType.FIFO,
+            attributes={**_type(topic), **limits},
+        )
+    except BrokerError as error:
+        # A master that is alone has the topic all the same. Should it be lost with that one, `topics_assert` gives it to the next.
+        if error.response_code != ResponseCode.SLAVE_NOT_AVAILABLE:
+            raise
 
 
 def _type(topic: Topic) -> dict[str, str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.history import Copy, History, Violation
 from tests.sim.sim_requests import CommitOffset, ResetOffset
+from tests.sim.verdict import judge_consumed
+from tests.sim.wire import topic_of
 
 EPOCHS = EpochMap([(1, 0)])
 LAST = Copy("r0", 1, 900, 1000, 9)
@@ -102,6 +107,21 @@ def test_a_consumer_that_has_read_a_lost_end_goes_on_where_its_group_has_committ
     history.sent_back(0, 9, 4, newest=True)
     with pytest.raises(Violation, match="past message"):
         history.sent_back(0, 9, 6, newest=True)
+
+
+@pytest.mark.parametrize("expired_below", [599, 600])
+def test_a_consumer_may_never_have_seen_what_expired_on_another_replica(expired_below: int) -> None:
+    """Of a message that ends at 600."""
+    history = observed(r0=1000, r1=1000)
+    stored(history, 5)
+    history.expired(expired_below)
+    message: Any = SimpleNamespace(body=b"body", physical_offset=500, size_bytes=100)
+    offsets: Any = SimpleNamespace(query=lambda *queue: 6)
+    if expired_below == 600:
+        judge_consumed(history, offsets, {(topic_of(0), 0, 5): message})
+    else:
+        with pytest.raises(Violation, match="has never seen message"):
+            judge_consumed(history, offsets, {(topic_of(0), 0, 5): message})
 
 
 def stored(history: History, queue_offset: int) -> None:

@@ -168,7 +168,7 @@ def _judge_tables(world: World, messages: Content) -> None:
                     f"topic {name} was given {topic.queues} queues to read, and has {config.read_queue_nums} on {machine.name}"
                 )
         if process.replica.leads:
-            _judge_consumed(history, broker.consumer_offsets, messages)
+            judge_consumed(history, broker.consumer_offsets, messages)
 
 
 def _tables(broker: Broker) -> dict[str, Mapping[str, Any]]:
@@ -184,8 +184,10 @@ def _tables(broker: Broker) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _judge_consumed(history: History, offsets: ConsumerOffsetManager, messages: Content) -> None:
-    """After a loss a message may have the offset of another one that was read, and is lost."""
+def judge_consumed(history: History, offsets: ConsumerOffsetManager, messages: Content) -> None:
+    """After a loss a message may have the offset of another one that was read, and is lost. A leader whose retention deleted what
+    the present one still has sent the consumer on.
+    """
     for (topic, queue_id, offset), message in messages.items():
         attempt = history.by_body[message.body]
         resumes_at = offsets.query(topic, READ_GROUP, queue_id)
@@ -193,6 +195,9 @@ def _judge_consumed(history: History, offsets: ConsumerOffsetManager, messages: 
             continue
         if history.offsets.may_be_skipped(queue_of(topic, queue_id), offset):
             history.counts["messages that a reset passed over"] += 1
+            continue
+        if message.physical_offset + message.size_bytes <= history.expired_below:
+            history.counts["messages in front of a consumer that had expired where it read"] += 1
             continue
         if history.has_losses and history.has_other_at(attempt, queue_of(topic, queue_id), offset):
             history.counts["messages in front of a consumer that are not judged after a loss"] += 1

@@ -180,6 +180,12 @@ def test_an_owner_sets_and_removes_a_budget_and_a_member_may_not(counted: World)
     assert not Budget.objects.exists()
 
 
+def test_a_budget_says_what_it_does_not_count(counted: World) -> None:
+    budget_set(actor=counted.alice, tenant=counted.tenant, amount=Decimal("250"), currency="USD")
+    page = counted.client(counted.alice).get(counted.path("usage/")).content.decode()
+    assert "What was spent in EUR is not counted." in page
+
+
 @pytest.mark.parametrize("amount", ["0", "-1", "x", "1.001", "1e20"])
 def test_a_budget_that_is_none_is_refused_beside_its_field(world: World, amount: str) -> None:
     response = world.client(world.alice).post(world.path("budget/"), {"amount": amount, "currency": "EUR"})

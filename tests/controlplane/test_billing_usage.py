@@ -14,7 +14,14 @@ import pytest
 from django.core import mail
 from django.db import IntegrityError, connection, transaction
 
-from controlplane.billing.budgets import budget_alert_mail, budget_check, budget_set, budgets_check
+from controlplane.billing.budgets import (
+    budget_alert_mail,
+    budget_alert_now,
+    budget_check,
+    budget_remove,
+    budget_set,
+    budgets_check,
+)
 from controlplane.billing.closing import issue_time
 from controlplane.billing.invoices import invoices_issue
 from controlplane.billing.models import Budget, BudgetAlert, Invoice, InvoiceLine, InvoiceSeries, Price, Usage
@@ -443,6 +450,33 @@ def test_each_threshold_alerts_once_in_a_month_by_row_and_mail(world: World, pri
     assert "120.00 of 100.00 EUR" in "".join(str(message.body) for message in mail.outbox)
 
 
+def test_a_budget_that_was_raised_alerts_again_at_its_own_thresholds(world: World, price: Price) -> None:
+    now = datetime.now(UTC)
+    make_run(until=now)
+    use(world.cluster, Month.of(now).start, "60", price=price)
+
+    def alerts_with(amount: str) -> list[int]:
+        budget_set(actor=world.alice, tenant=world.acme, amount=Decimal(amount), currency="EUR")
+        return [alert.threshold_percent for alert in budget_check(world.acme, now)]
+
+    assert [alerts_with("100"), alerts_with("1000"), alerts_with("70"), alerts_with("100")] == [[50], [], [50, 80], []]
+
+
+def test_the_banner_is_of_the_budget_as_it_is(world: World, price: Price) -> None:
+    now = datetime.now(UTC)
+    make_run(until=now)
+    use(world.cluster, Month.of(now).start, "60", price=price)
+    budget_set(actor=world.alice, tenant=world.acme, amount=Decimal("50"), currency="EUR")
+    budget_check(world.acme, now)
+    banner = budget_alert_now(world.acme)
+    assert banner is not None
+    assert banner.threshold_percent == 100
+    budget_set(actor=world.alice, tenant=world.acme, amount=Decimal("500"), currency="EUR")
+    assert budget_alert_now(world.acme) is None
+    budget_remove(actor=world.alice, tenant=world.acme)
+    assert budget_alert_now(world.acme) is None
+
+
 def test_the_next_month_alerts_again(world: World, price: Price) -> None:
     budget_set(actor=world.alice, tenant=world.acme, amount=Decimal("10"), currency="EUR")
     make_run(until=NOV.end + timedelta(days=9))
@@ -490,8 +524,19 @@ def test_the_budget_says_what_is_spent(world: World, api: Callable[..., Json], p
     make_run(until=now)
     found = get(api(world.bob), path)
     assert (found["spent"], found["percent"], found["alerts"]) == ("5.5000000000", 55, [])
+    assert found["not_counted"] == []
     assert client.call("DELETE", path).status_code == 204
     assert client.call("GET", path).status_code == 404
+
+
+def test_a_budget_says_which_currencies_it_does_not_count(world: World, api: Callable[..., Json], price: Price) -> None:
+    client, path = api(world.alice), "/api/v1/tenants/acme/budget/"
+    client.call("PUT", path, {"amount": "10.00", "currency": "USD"})
+    now = datetime.now(UTC)
+    use(world.cluster, Month.of(now).start, "5.5", price=price)
+    make_run(until=now)
+    found = client.call("GET", path).json()
+    assert (Decimal(found["spent"]), found["not_counted"]) == (0, ["EUR"])
 
 
 @pytest.mark.parametrize(

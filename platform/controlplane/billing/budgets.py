@@ -1,4 +1,4 @@
-"""Budgets and their alerts: a row, a mail and a banner, each once in a month."""
+"""Budgets and their alerts: a row, a mail and a banner, each once in a month for one amount."""
 
 import uuid
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from decimal import Decimal
 from celery import current_app
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.utils import timezone
 from django.utils.translation import gettext
 
@@ -31,7 +31,10 @@ _AMOUNT_MAX = Decimal(1_000_000_000)
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """A budget against what the current month cost so far. `spent` and `percent` are None when that was not counted."""
+    """A budget against what the current month cost so far. `spent` and `percent` are None when that was not counted.
+
+    `not_counted` are the other currencies in which something was spent this month: the budget says nothing of that.
+    """
 
     budget: Budget
     month: Month
@@ -39,6 +42,7 @@ class BudgetStatus:
     percent: int | None
     alerts: list[BudgetAlert]
     counted_until: datetime | None
+    not_counted: list[str]
 
     @property
     def highest(self) -> BudgetAlert | None:
@@ -66,9 +70,18 @@ def budget_status(tenant: Tenant, now: datetime | None = None) -> BudgetStatus |
         month=month,
         spent=spent,
         percent=None if spent is None else percent_of(spent, budget.amount),
-        alerts=list(BudgetAlert.objects.filter(tenant=tenant, month=month.first_day)),
+        alerts=list(_alerts(budget, month)),
         counted_until=known.until,
+        not_counted=_other_currencies(budget, month),
     )
+
+
+def _other_currencies(budget: Budget, month: Month) -> list[str]:
+    rows = Usage.objects.filter(
+        tenant=budget.tenant_id, hour__gte=month.start, hour__lt=month.end, price__isnull=False, amount__gt=0
+    )
+    found = rows.exclude(price__currency=budget.currency).values_list("price__currency", flat=True)
+    return sorted(set(found.order_by().distinct()))
 
 
 def month_spent(tenant: Tenant, month: Month, currency: str) -> Decimal:
@@ -119,18 +132,19 @@ def budgets_check(now: datetime | None = None) -> int:
 
 
 def budget_check(tenant: Tenant, now: datetime | None = None) -> list[BudgetAlert]:
-    """Return the alerts that are new: of the present month, each threshold once, whatever happens at the same time."""
+    """Return the alerts that are new: of the present month and amount, each threshold once, whatever happens at the same time."""
     status = budget_status(tenant, now)
     if status is None or status.spent is None:
         return []
-    month = status.month.first_day
     new = []
     for percent in thresholds_reached(status.spent, status.budget.amount):
         alert, created = BudgetAlert.objects.get_or_create(
             tenant=tenant,
-            month=month,
+            month=status.month.first_day,
             threshold_percent=percent,
-            defaults={"spent": status.spent, "budget": status.budget.amount, "currency": status.budget.currency},
+            budget=status.budget.amount,
+            currency=status.budget.currency,
+            defaults={"spent": status.spent},
         )
         if created:
             new.append(alert)
@@ -140,9 +154,17 @@ def budget_check(tenant: Tenant, now: datetime | None = None) -> list[BudgetAler
 
 
 def budget_alert_now(tenant: Tenant) -> BudgetAlert | None:
-    """Return the highest alert of the present month, which the banner shows."""
-    month = Month.of(timezone.now()).first_day
-    return BudgetAlert.objects.filter(tenant=tenant, month=month).order_by("-threshold_percent").first()
+    """Return the highest alert of the present month and budget, which the banner shows."""
+    budget = budget_get(tenant)
+    return None if budget is None else _alerts(budget, Month.of(timezone.now())).first()
+
+
+def _alerts(budget: Budget, month: Month) -> QuerySet[BudgetAlert]:
+    """Return those of the budget as it is now, the highest threshold first."""
+    found = BudgetAlert.objects.filter(
+        tenant=budget.tenant_id, month=month.first_day, budget=budget.amount, currency=budget.currency
+    )
+    return found.order_by("-threshold_percent")
 
 
 def budget_alert_mail(alert_id: uuid.UUID) -> bool:

@@ -166,7 +166,9 @@ class Budget(BaseModel):
 
 
 class BudgetAlert(BaseModel):
-    """A threshold was reached; once in a month. `mailed_at` is claimed by compare-and-set before the mail goes out."""
+    """A threshold of a budget was reached; once in a month for one amount. `mailed_at` is claimed by compare-and-set before the
+    mail goes out.
+    """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="budget_alerts")
     month = models.DateField(help_text="the UTC month's first day")
@@ -182,7 +184,9 @@ class BudgetAlert(BaseModel):
     class Meta:
         ordering: ClassVar = ["-month", "-threshold_percent"]
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["tenant", "month", "threshold_percent"], name="budget_alert_once")
+            models.UniqueConstraint(
+                fields=["tenant", "month", "threshold_percent", "budget", "currency"], name="budget_alert_once"
+            )
         ]
 
     def __str__(self) -> str:

@@ -200,7 +200,9 @@ class BudgetAlertSerializer(Shape):
 
 
 class BudgetSerializer(Shape):
-    """The budget against what the current month cost so far; `spent` is null while that was not counted."""
+    """The budget against what the current month cost so far; `spent` is null while that was not counted. `not_counted` are the
+    other currencies in which something was spent this month.
+    """
 
     amount = Exact(source="budget.amount")
     currency = serializers.CharField(source="budget.currency")
@@ -209,6 +211,7 @@ class BudgetSerializer(Shape):
     percent = serializers.IntegerField(allow_null=True)
     counted_until = serializers.DateTimeField(allow_null=True)
     alerts = BudgetAlertSerializer(many=True)
+    not_counted = serializers.ListField(child=serializers.CharField())
 
 
 class BudgetSetSerializer(Shape):

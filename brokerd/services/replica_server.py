@@ -110,7 +110,9 @@ class ReplicaServer:
             self._refuse(peer, request, decision)
             return
         broker.held_changed()  # its report may have confirmed something
-        self._held.pop(header.replica_id, None)  # a reconnected follower's old pull has no one to answer
+        # A reconnected follower's old pull has no one to answer. But it may be that one which arrives now, late.
+        if header.replica_id in self._held:
+            self._answer_held(header.replica_id, self._held[header.replica_id])
         held = _HeldPull(
             peer,
             request,

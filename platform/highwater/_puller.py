@@ -155,6 +155,7 @@ class Puller:
                 offset = await self._default_offset(queue) if stored is None else stored
             except HighwaterError as error:
                 logger.warning("the offset of group %s in %s is not known yet: %s", self._group, queue, error)
+                await self._client.look_for_master(queue.topic, error)
                 await anyio.sleep(PAUSE_AFTER_FAILURE_SECONDS)
                 continue
             process_queue.put((), offset)

@@ -405,6 +405,23 @@ async def test_a_broker_that_is_gone_is_looked_for_elsewhere_at_once() -> None:
                 await got.wait(1)
 
 
+async def test_the_first_offset_is_asked_at_once_of_the_broker_that_leads_instead() -> None:
+    got = Got()
+    async with scripted_cluster() as (name_server, broker), scripted_server() as successor:
+        successor.scripts = dict(broker.server.scripts)
+
+        def leads_no_more(request: RemotingCommand) -> RemotingCommand:
+            routes = route_script({"a": successor.address}, queues=1, topics=("t", "%RETRY%g"))
+            name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+            return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, "this replica is a slave")
+
+        broker.server.scripts[RequestCode.QUERY_CONSUMER_OFFSET] = leads_no_more
+        broker.store(b"after")
+        async with consuming(name_server, got):
+            with anyio.fail_after(10):  # without a look after half a minute, with the next poll of the routes
+                await got.wait(1)
+
+
 async def test_an_offset_that_the_broker_does_not_have_is_left_for_the_one_it_names() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker):

@@ -111,6 +111,7 @@ class Assignment:
             logger.info("group %s waits for topic %s: %s", self._group, topic, error)
         except HighwaterError as error:
             logger.warning("group %s cannot rebalance topic %s: %s", self._group, topic, error)
+            await self._client.look_for_master(topic, error)
         return False
 
     async def _rebalance(self, topic: str) -> bool:

@@ -422,6 +422,23 @@ async def test_the_first_offset_is_asked_at_once_of_the_broker_that_leads_instea
                 await got.wait(1)
 
 
+async def test_members_are_asked_for_at_once_where_the_successor_of_a_broker_is() -> None:
+    got = Got()
+    async with scripted_cluster() as (name_server, broker), scripted_server() as successor:
+        successor.scripts = dict(broker.server.scripts)
+
+        async def gone(request: RemotingCommand) -> None:
+            routes = route_script({"a": successor.address}, queues=1, topics=("t", "%RETRY%g"))
+            name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+            await broker.server.drop_connections()
+
+        broker.server.scripts[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = gone
+        broker.store(b"after")
+        async with consuming(name_server, got):
+            with anyio.fail_after(10):  # without a look after half a minute, with the next poll of the routes
+                await got.wait(1)
+
+
 async def test_an_offset_that_the_broker_does_not_have_is_left_for_the_one_it_names() -> None:
     got = Got()
     async with scripted_cluster() as (name_server, broker):

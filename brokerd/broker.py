@@ -530,6 +530,7 @@ class Broker:
         self.metadata_log.rebuild_or_note()
         self.consumer_offsets.bound(self.store.queue_end_offset)
         self.schedule.log_was_truncated()
+        self.metering.stored_bytes.log_was_truncated()
 
     def forget_messages(self, topic: str) -> None:
         """A topic was deleted: its messages go with it. Raises StoreError or OSError."""

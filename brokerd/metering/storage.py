@@ -55,12 +55,15 @@ class StoredBytes:
         store = self._store
         key = (topic, queue_id)
         sums = self._by_file.setdefault(topic, {})
-        yield from self._take_expired(key, sums)
-        while sums is self._by_file.get(topic):  # it may be deleted between two steps
+        while True:
+            yield from self._take_expired(key, sums)
+            if sums is not self._by_file.get(topic):  # it was deleted between two steps
+                return
             first = max(self._next.get(key, 0), store.min_offset(topic, queue_id))
+            if self._first.get(key) == self._next.get(key):
+                self._first[key] = first  # what came and expired since was never counted
             entries = store.index_entries(topic, queue_id, first, _SLICE_ENTRIES)
             self._next[key] = first + len(entries) // ENTRY_BYTES
-            self._first.setdefault(key, first)
             if not entries:
                 return
             for base, size in self._by_file_of(entries):
@@ -98,6 +101,11 @@ class StoredBytes:
         for at in range(0, len(entries), ENTRY_BYTES):
             base = int.from_bytes(entries[at : at + 8], "big") // file_bytes * file_bytes
             yield base, size_of_entries(entries[at : at + ENTRY_BYTES])
+
+    def log_was_truncated(self) -> None:
+        """Where what was counted is gone, other records have come in its place, as many perhaps: count all again."""
+        for topic in list(self._by_file):
+            self.forget_topic(topic)
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""

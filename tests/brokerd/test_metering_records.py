@@ -326,6 +326,29 @@ def test_stored_bytes_go_with_the_files_that_retention_deletes() -> None:
     assert updated(stored)["orders"] < before["orders"]
 
 
+def test_the_bytes_of_records_in_the_place_of_truncated_ones_are_theirs() -> None:
+    """The queue is as long as before."""
+    store = open_store(MemoryDisk())
+    stored = StoredBytes(store)
+    kept, _ = store.append([message(b"kept"), message(b"truncated")])
+    updated(stored)
+    store.truncate(kept.physical_offset + kept.size_bytes)
+    stored.log_was_truncated()
+    store.append([message(b"in its place, and longer")])
+    assert updated(stored) == sizes(store)
+
+
+def test_what_came_and_expired_between_two_counts_is_not_taken_off() -> None:
+    store = open_store(MemoryDisk())
+    stored = StoredBytes(store)
+    store.append([message(b"first")])
+    updated(stored)
+    store.append([message(b"second"), message(b"third")])
+    store.keep_from("orders", 0, 2)
+    assert updated(stored) == sizes(store)
+    assert updated(stored) == sizes(store)
+
+
 def test_a_deleted_topics_bytes_are_forgotten() -> None:
     store = open_store(MemoryDisk())
     stored = StoredBytes(store)

@@ -60,9 +60,9 @@ class StoredBytes:
             if sums is not self._by_file.get(topic):  # it was deleted between two steps
                 return
             first = max(self._next.get(key, 0), store.min_offset(topic, queue_id))
+            entries = store.index_entries(topic, queue_id, first, _SLICE_ENTRIES)
             if self._first.get(key) == self._next.get(key):
                 self._first[key] = first  # what came and expired since was never counted
-            entries = store.index_entries(topic, queue_id, first, _SLICE_ENTRIES)
             self._next[key] = first + len(entries) // ENTRY_BYTES
             if not entries:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -346,6 +347,17 @@ def test_what_came_and_expired_between_two_counts_is_not_taken_off() -> None:
     store.append([message(b"second"), message(b"third")])
     store.keep_from("orders", 0, 2)
     assert updated(stored) == sizes(store)
+    assert updated(stored) == sizes(store)
+
+
+def test_a_count_goes_on_after_the_disk_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(MemoryDisk())
+    stored = StoredBytes(store)
+    store.append([message()])
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "index_entries", Mock(side_effect=OSError("unreadable")))
+        with pytest.raises(OSError, match="unreadable"):
+            updated(stored)
     assert updated(stored) == sizes(store)
 
 

@@ -392,7 +392,7 @@ class BrokerProcess:
         """What the power may take with ASYNC_FLUSH by a process's own word is young."""
         now_s, store = self.loop.now_s, self.store
         is_stopped, self._stepped_s = now_s - self._stepped_s > _STEP_S, now_s
-        if store.durable_offset >= min(self._flush_mark, store.end_offset) or is_stopped or self.machine.disk.is_slow:
+        if store.durable_offset >= min(self._flush_mark, store.end_offset) or is_stopped or self.machine.syncs_slowly:
             self._flush_mark, self._flush_since_s = store.end_offset, now_s
         elif now_s - self._flush_since_s > _UNFLUSHED_S and not self._may_not_flush():
             self.machine.violation(

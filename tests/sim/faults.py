@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mqwire.message import decode_records
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from tests.sim.history import Copy, Violation
-from tests.sim.machine import SUPERVISOR_S
+from tests.sim.machine import SUPERVISOR_S, USUAL_SYNC_S
 from tests.sim.sim_requests import ChangeTopic, CommitOffset, Demote, Read, ResetOffset
 from tests.sim.wire import TOPICS, queue_of
 
@@ -234,7 +234,7 @@ class Faults:
         machine.sync_mean_s = self._loop.random.choice((0.02, 0.2, 1.0))
 
         def well() -> None:
-            machine.sync_mean_s = 0.003
+            machine.sync_mean_s = USUAL_SYNC_S
 
         self._later(2.0, well)
 

@@ -22,6 +22,7 @@ from tests.sim.sim_environment import FILE_BYTES, FIRST_MS, HAND_OVER_S, PORT, R
 from tests.sim.sim_name_server import NameServer
 from tests.sim.trio_process import Killed
 
+USUAL_SYNC_S = 0.003  # the mean
 SUPERVISOR_S = 0.5  # until it starts a process again that has ended
 
 
@@ -77,7 +78,7 @@ class Machine:
         self.runs = 0
         self.out_of_service = False
         self.has_left = False  # its group, for good
-        self.sync_mean_s = 0.003
+        self.sync_mean_s = USUAL_SYNC_S
         self.reserved_hours = 72
         self.indexes = False  # messageIndexEnable
         self.rate = random.choice((1.0, 1.0, random.uniform(0.9, 1.1)))
@@ -117,6 +118,11 @@ class Machine:
         return self.sync_mean_s * (random.uniform(0.3, 2.0) if random.random() < 0.97 else 30.0)
 
     # --- what others see
+
+    @property
+    def syncs_slowly(self) -> bool:
+        """One flush syncs several files: of a slow disk none of these syncs need take long, and all of them do."""
+        return self.sync_mean_s > USUAL_SYNC_S or self.disk.is_slow
 
     @property
     def process(self) -> BrokerProcess | None:
@@ -308,7 +314,7 @@ class Machine:
 
     def repair(self) -> None:
         """Nothing goes wrong any more; a process that asks for a restart is killed, as the runbook says."""
-        self.sync_mean_s = 0.003
+        self.sync_mean_s = USUAL_SYNC_S
         self.disk.heal()
         self.resume()
         self.finish_stop()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from mqwire.message import StoredMessage, decode_records
-from tests.sim.history import Attempt, Copy, History, Violation
+from tests.sim.history import Attempt, Copy, History, MadeTopic, Violation
 
 if TYPE_CHECKING:
     from tests.sim.verdict import Content
@@ -65,12 +65,21 @@ def _judge_life(history: History, attempt: Attempt, places: list[tuple[str, int,
 
 
 def _may_have_expired(history: History, attempt: Attempt) -> bool:
-    """By the limit of its topic's life; when the making of that may be lost, by the one of an older life, which is back then."""
+    """By the limit of its topic's life, or of an older one that may be back."""
     topic = history.made_topics[attempt.topic]
-    made = topic.made.get(attempt.life)
-    oldest = 1 if made is not None and history.may_be_lost(made) else attempt.life
-    limits = [topic.limits.get(life, (None, None)) for life in range(oldest, attempt.life + 1)]
+    lives = range(_oldest_life(history, topic, attempt.life), attempt.life + 1)
+    limits = [topic.limits.get(life, (None, None)) for life in lives]
     return any(_expires_by(history, attempt, kept_bytes, kept_hours) for kept_bytes, kept_hours in limits)
+
+
+def _oldest_life(history: History, topic: MadeTopic, life: int) -> int:
+    """Which life the topic may be in instead. It is back where what ended it is lost; to make it then changes nothing."""
+    while life > 1:
+        changes = topic.made.get(life), topic.deletions.get(life - 1)
+        if not any(change is not None and history.may_be_lost(change) for change in changes):
+            break
+        life -= 1
+    return life
 
 
 def _expires_by(history: History, attempt: Attempt, kept_bytes: int | None, kept_hours: int | None) -> bool:
@@ -91,12 +100,11 @@ def _expires_by(history: History, attempt: Attempt, kept_bytes: int | None, kept
 
 
 def bytes_to_keep(history: History, name: str) -> int | None:
-    """The limit of a topic that is there; None too when its making may be lost, and with it an older life may have come back."""
+    """The limit of a topic that is there; None too where an older life may be back."""
     topic = history.made_topics[name]
     kept_bytes, _ = topic.limits.get(topic.lives, (None, None))
-    if not topic.exists or kept_bytes is None or history.may_be_lost(topic.made[topic.lives]):
-        return None
-    return kept_bytes
+    is_sure = topic.exists and not history.may_be_lost(topic.made[topic.lives])
+    return kept_bytes if is_sure and _oldest_life(history, topic, topic.lives) == topic.lives else None
 
 
 def _judge_limits(history: History, content: Content) -> None:

@@ -132,6 +132,18 @@ def test_a_message_may_expire_by_the_limit_of_an_older_life_that_may_be_back(his
     judge_made_topics(history, {})
 
 
+def test_a_life_that_is_back_keeps_its_limit_when_the_topic_is_made_again(history: History) -> None:
+    """Its deletion is lost, so there is nothing to make."""
+    limited(history, 9)
+    deleted(history, 20)
+    history.unclean_promotion(2, EpochMap([(1, 0)]), 20)
+    history.changed(ChangeTopic(NAME, True, kept_bytes=600), Copy("r0", 2, 30, 40, -1))
+    message = sent(history, 40, 0)
+    message.acknowledged[:] = message.copies[:] = [replace(message.promised, epoch=2)]
+    judge_made_topics(history, {})
+    assert bytes_to_keep(history, NAME) is None
+
+
 def test_a_limit_is_not_judged_when_the_making_of_its_topic_may_be_lost(history: History) -> None:
     """An older life may have come back, with a limit of its own."""
     deleted(history, 20)

@@ -254,6 +254,8 @@ class BrokerProcess:
             attempt.copies.append(copy)
         if topic in TOPICS:
             self.history.appended(attempt, queue, copy)
+        elif topic in self.history.made_topics:
+            self.history.made_topics[topic].grew_at_s = self.loop.now_s
         if attempt.delayed:
             self._check_delay(attempt, message.store_timestamp_ms if waits else None)
 

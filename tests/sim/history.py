@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.group_offsets import GroupOffsets
@@ -110,6 +111,7 @@ class MadeTopic:
         default_factory=dict
     )  # by life, each with what it survives with; an update says no limit
     deletions: dict[int, Copy] = field(default_factory=dict)  # the same
+    grew_at_s: float = -inf  # when a leader last appended a message to it
 
 
 class History:

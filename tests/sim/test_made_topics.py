@@ -14,6 +14,7 @@ from tests.sim.made_topics import bytes_to_keep, judge_made_topics
 from tests.sim.sim_requests import ChangeTopic
 
 NAME = "topic0"
+NOW_S = 100.0
 Content = dict[tuple[str, int, int], Any]
 
 
@@ -71,35 +72,35 @@ def test_a_topic_that_keeps_so_many_bytes_loses_what_it_holds_beyond_them(
     sent(history, 10, 0)
     last = sent(history, 20, 1)
     if may_go:
-        judge_made_topics(history, content(last))
+        judge_made_topics(history, content(last), NOW_S)
     else:
         with pytest.raises(Violation, match="is lost"):
-            judge_made_topics(history, content(last))
+            judge_made_topics(history, content(last), NOW_S)
 
 
 def test_a_topic_holds_at_rest_what_it_is_to_keep_at_most(history: History) -> None:
     limited(history, 19)
     messages = sent(history, 10, 0), sent(history, 20, 1)
     with pytest.raises(Violation, match="is to keep 19 bytes"):
-        judge_made_topics(history, content(*messages))
+        judge_made_topics(history, content(*messages), NOW_S)
 
 
 def test_a_living_topic_has_what_was_acknowledged(history: History) -> None:
     message = sent(history, 10, 0)
-    judge_made_topics(history, content(message))
+    judge_made_topics(history, content(message), NOW_S)
     with pytest.raises(Violation, match="is lost"):
-        judge_made_topics(history, {})
+        judge_made_topics(history, {}, NOW_S)
 
 
 def test_no_message_of_a_deleted_topic_is_back(history: History) -> None:
     message = sent(history, 10, 0)
     deleted(history, 20)
-    judge_made_topics(history, {})
+    judge_made_topics(history, {}, NOW_S)
     made_again(history, 30)
     other = sent(history, 40, 1)
-    judge_made_topics(history, content(other))
+    judge_made_topics(history, content(other), NOW_S)
     with pytest.raises(Violation, match="is back"):
-        judge_made_topics(history, content(message, other))
+        judge_made_topics(history, content(message, other), NOW_S)
 
 
 def test_a_topic_that_was_made_again_goes_on_counting(history: History) -> None:
@@ -108,15 +109,29 @@ def test_a_topic_that_was_made_again_goes_on_counting(history: History) -> None:
     made_again(history, 30)
     other = sent(history, 40, 0)
     with pytest.raises(Violation, match="both acknowledged"):
-        judge_made_topics(history, content(other))
+        judge_made_topics(history, content(other), NOW_S)
 
 
 def test_a_deletion_that_may_be_lost_excuses_messages_that_are_back(history: History) -> None:
     message = sent(history, 10, 0)
     deleted(history, 20)
     history.unclean_promotion(2, EpochMap([(1, 0)]), 20)
-    judge_made_topics(history, content(message))
-    judge_made_topics(history, {})
+    judge_made_topics(history, content(message), NOW_S)
+    judge_made_topics(history, {}, NOW_S)
+
+
+@pytest.mark.parametrize(("grew_at_s", "is_judged"), [(NOW_S - 1.0, False), (NOW_S - 2.0, True)])
+def test_a_topic_may_hold_too_much_until_its_leader_has_looked(
+    history: History, grew_at_s: float, is_judged: bool
+) -> None:
+    limited(history, 9)
+    message = sent(history, 10, 0)
+    history.made_topics[NAME].grew_at_s = grew_at_s
+    if is_judged:
+        with pytest.raises(Violation, match="is to keep 9 bytes"):
+            judge_made_topics(history, content(message), NOW_S)
+    else:
+        judge_made_topics(history, content(message), NOW_S)
 
 
 def test_a_message_may_expire_by_the_limit_of_an_older_life_that_may_be_back(history: History) -> None:
@@ -126,10 +141,10 @@ def test_a_message_may_expire_by_the_limit_of_an_older_life_that_may_be_back(his
     message = sent(history, 40, 0)
     assert history.made_topics[NAME].limits[2] == (None, None)
     with pytest.raises(Violation, match="is lost"):
-        judge_made_topics(history, {})
+        judge_made_topics(history, {}, NOW_S)
     history.unclean_promotion(2, EpochMap([(1, 0)]), 30)
     message.acknowledged[:] = message.copies[:] = [replace(message.promised, epoch=2)]
-    judge_made_topics(history, {})
+    judge_made_topics(history, {}, NOW_S)
 
 
 def test_a_life_that_is_back_keeps_its_limit_when_the_topic_is_made_again(history: History) -> None:
@@ -140,7 +155,7 @@ def test_a_life_that_is_back_keeps_its_limit_when_the_topic_is_made_again(histor
     history.changed(ChangeTopic(NAME, True, kept_bytes=600), Copy("r0", 2, 30, 40, -1))
     message = sent(history, 40, 0)
     message.acknowledged[:] = message.copies[:] = [replace(message.promised, epoch=2)]
-    judge_made_topics(history, {})
+    judge_made_topics(history, {}, NOW_S)
     assert bytes_to_keep(history, NAME) is None
 
 
@@ -157,8 +172,8 @@ def test_a_limit_is_not_judged_when_the_making_of_its_topic_may_be_lost(history:
 def test_a_change_without_an_answer_leaves_nothing_to_judge(history: History) -> None:
     message = sent(history, 10, 0)
     history.made_topics[NAME].exists = None
-    judge_made_topics(history, {})
-    judge_made_topics(history, content(message))
+    judge_made_topics(history, {}, NOW_S)
+    judge_made_topics(history, content(message), NOW_S)
 
 
 def test_a_message_is_there_once(history: History) -> None:
@@ -166,4 +181,4 @@ def test_a_message_is_there_once(history: History) -> None:
     twice = content(message)
     twice[NAME, 0, 1] = twice[NAME, 0, 0]
     with pytest.raises(Violation, match="2 times"):
-        judge_made_topics(history, twice)
+        judge_made_topics(history, twice, NOW_S)

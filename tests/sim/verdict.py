@@ -42,7 +42,7 @@ def judge(world: World) -> None:
     _judge_messages(world.history, messages, waiting)
     _judge_properties(world.history, messages | waiting)
     _judge_readers(world.history, messages)
-    judge_made_topics(world.history, first)
+    judge_made_topics(world.history, first, world.loop.now_s)
     _judge_tables(world, messages)
 
 

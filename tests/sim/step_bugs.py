@@ -337,7 +337,7 @@ def _shorter_log_is_clean() -> Patched:
 
 
 def _what_readers_saw_is_forgotten() -> Patched:
-    return patch.object(promotion, "_may_have_shown", lambda group, counted: False)
+    return patch.object(promotion, "_may_have_shown", lambda group, answers, counted: False)
 
 
 def _said_before_the_fence() -> Patched:

@@ -57,6 +57,12 @@ class Got:
                 await self._changed.wait()
 
 
+def leads_from_now(name_server: ScriptedServer, successor: ScriptedServer) -> None:
+    """The name server knows it as the broker of both topics."""
+    routes = route_script({"a": successor.address}, queues=1, topics=("t", "%RETRY%g"))
+    name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+
+
 @asynccontextmanager
 async def consuming(
     name_server: ScriptedServer, got: Got, tags: str = "*", **options: Any
@@ -392,8 +398,7 @@ async def test_a_broker_that_is_gone_is_looked_for_elsewhere_at_once() -> None:
         successor.scripts = dict(broker.server.scripts)
         async with consuming(name_server, got):
             await broker.server.seen(PULL, 2)  # also the retry topic's
-            routes = route_script({"a": successor.address}, queues=1, topics=("t", "%RETRY%g"))
-            name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+            leads_from_now(name_server, successor)
 
             async def gone(request: RemotingCommand) -> None:
                 await broker.server.drop_connections()
@@ -411,8 +416,7 @@ async def test_the_first_offset_is_asked_at_once_of_the_broker_that_leads_instea
         successor.scripts = dict(broker.server.scripts)
 
         def leads_no_more(request: RemotingCommand) -> RemotingCommand:
-            routes = route_script({"a": successor.address}, queues=1, topics=("t", "%RETRY%g"))
-            name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+            leads_from_now(name_server, successor)
             return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, "this replica is a slave")
 
         broker.server.scripts[RequestCode.QUERY_CONSUMER_OFFSET] = leads_no_more
@@ -428,8 +432,7 @@ async def test_members_are_asked_for_at_once_where_the_successor_of_a_broker_is(
         successor.scripts = dict(broker.server.scripts)
 
         async def gone(request: RemotingCommand) -> None:
-            routes = route_script({"a": successor.address}, queues=1, topics=("t", "%RETRY%g"))
-            name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+            leads_from_now(name_server, successor)
             await broker.server.drop_connections()
 
         broker.server.scripts[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = gone

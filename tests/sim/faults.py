@@ -601,6 +601,14 @@ class Faults:
         if len(followers) > 1:
             self._promote_worst(*self._loop.random.sample(followers, 2))
 
+    def _leader_and_followers(self) -> tuple[Machine, list[Machine]] | None:
+        """None while a composed fault is under way, or one of both is missing."""
+        leaders = [one for one in self._world.machines if one.leads]
+        followers = [one for one in self._world.machines if one not in leaders]
+        if not leaders or not followers or self._loop.now_s < self._composed_until_s:
+            return None
+        return leaders[0], followers
+
     def _followers(self) -> list[Machine]:
         return [one for one in self._world.machines if not (one.process and one.process.replica.leads)]
 
@@ -662,23 +670,21 @@ class Faults:
 
     def _late_fence(self) -> None:
         """The leader hears of a fence a moment after the others, and what it has acknowledged meanwhile only it holds."""
-        leaders = [one for one in self._world.machines if one.process and one.process.replica.leads]
-        followers = [one for one in self._world.machines if one not in leaders]
-        if not leaders or not followers or self._loop.now_s < self._composed_until_s:
+        found = self._leader_and_followers()
+        if found is None:
             return
         control = self._world.control_plane
         self._composed_until_s = self._loop.now_s + _PROMOTION_S / 2
-        self.fence_late(leaders[0], self._loop.random.expovariate(1 / self._loop.random.uniform(0.05, 0.5)))
-        control.start(control.failover(self._loop.random.choice(followers).name))
+        self.fence_late(found[0], self._loop.random.expovariate(1 / self._loop.random.uniform(0.05, 0.5)))
+        control.start(control.failover(self._loop.random.choice(found[1]).name))
 
     def _out_of_sight(self) -> None:
         """Only clients still reach the leader: an operator takes it for dead, and promotes another."""
         world, loop, control = self._world, self._loop, self._world.control_plane
-        leaders = [one for one in world.machines if one.process and one.process.replica.leads]
-        followers = [one for one in world.machines if one not in leaders]
-        if not leaders or not followers or loop.now_s < self._composed_until_s:
+        found = self._leader_and_followers()
+        if found is None:
             return
-        leader, candidate = leaders[0], loop.random.choice(followers)
+        leader, candidate = found[0], loop.random.choice(found[1])
         others = [one.name for one in world.machines if one is not leader]
         lasts_s = _PROMOTION_S + loop.random.uniform(1.0, 4.0)
         self._composed_until_s = loop.now_s + lasts_s
@@ -690,11 +696,10 @@ class Faults:
         deliver them either. It dies when the former leader has followed it, which then is to lead again, and must deliver them.
         """
         world, loop, control = self._world, self._loop, self._world.control_plane
-        leaders = [one for one in world.machines if one.process and one.process.replica.leads]
-        followers = [one for one in world.machines if one not in leaders]
-        if not leaders or not followers or loop.now_s < self._composed_until_s:
+        found = self._leader_and_followers()
+        if found is None:
             return
-        leader, candidate = leaders[0], loop.random.choice(followers)
+        leader, candidate = found[0], loop.random.choice(found[1])
         alone_s = loop.random.uniform(0.3, 1.5)
         until_s = self._composed_until_s = loop.now_s + alone_s + 2 * _PROMOTION_S
         began_ms = candidate.now_ms()

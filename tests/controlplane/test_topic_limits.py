@@ -158,7 +158,7 @@ def test_a_topic_is_there_when_a_master_that_is_alone_has_taken_it(world: World)
         assert topic_update(actor=world.alice, topic=topic, options=TopicOptions(perm=4)).state == TopicState.ACTIVE
 
 
-def test_a_topic_that_a_broker_refuses_has_failed(world: World) -> None:
+def test_any_other_answer_of_a_broker_is_raised(world: World) -> None:
     with brokers_of("broker-a") as brokers:
         brokers.answers = ResponseCode.SYSTEM_ERROR
         with pytest.raises(BrokerError):

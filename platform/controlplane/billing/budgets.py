@@ -81,7 +81,7 @@ def _other_currencies(budget: Budget, month: Month) -> list[str]:
         tenant=budget.tenant_id, hour__gte=month.start, hour__lt=month.end, price__isnull=False, amount__gt=0
     )
     found = rows.exclude(price__currency=budget.currency).values_list("price__currency", flat=True)
-    return sorted(set(found.order_by().distinct()))
+    return sorted(found.order_by().distinct())
 
 
 def month_spent(tenant: Tenant, month: Month, currency: str) -> Decimal:

@@ -179,10 +179,10 @@ class MessageAdmin(AdminBase):
                 RequestCode.QUERY_MESSAGE, header, ext_fields={UNIQUE_MSG_QUERY_FLAG: "true"} if unique else None
             )
             response = await self._client.invoke(address, request, accept=(ResponseCode.QUERY_NOT_FOUND,))
+            index = read_header(response, QueryMessageResponseHeader)
+            lag_bytes = max(lag_bytes, index.index_lag_bytes or 0)
             if response.code == ResponseCode.QUERY_NOT_FOUND:
-                index = read_header(response, QueryMessageResponseHeader)
                 remarks[broker_name] = response.remark or ""
-                lag_bytes = max(lag_bytes, index.index_lag_bytes or 0)
                 if index.index_enabled is False:
                     unindexed.append(broker_name)
                 continue

@@ -46,8 +46,8 @@ class ClusterInfo:
 class QueryResult:
     """Messages of a key, newest first. `remarks` says, by broker name, why a broker found none.
 
-    Of those brokers: `index_lag_bytes` is how much of its log the slowest index has yet to read, `unindexed` names those
-    that keep no index. Apache's brokers say neither.
+    `index_lag_bytes` is how much of its log the slowest index has yet to read, `unindexed` names those brokers that found
+    none and keep no index. Apache's brokers say neither.
     """
 
     messages: tuple[ReceivedMessage, ...]

@@ -41,6 +41,9 @@ MATCHES_MAX = 20
 TOPICS_MAX = 500
 GROUPS_MAX = 200
 _SECONDS_MAX = 6.0
+# An index follows the log by moments; the one of a broker that is always busy is never quite there.
+_PAUSES_MAX = 10
+_PAUSE_SECONDS = 0.05
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BROADCASTING = "BROADCASTING"
 
@@ -66,6 +69,18 @@ class MessageTrace:
     reasons: tuple[Reason, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """The newest copies of a message that a group gave back: `scheduled` waits for its delay, `retry` lies in the group's retry
+    topic, `dead` among its dead letters. `index_is_whole`: there was no newer one that the index had yet to read.
+    """
+
+    scheduled: ReceivedMessage | None = None
+    retry: ReceivedMessage | None = None
+    dead: ReceivedMessage | None = None
+    index_is_whole: bool = True
+
+
 @dataclass(slots=True)
 class _Look:
     """What one search learns on its way."""
@@ -80,6 +95,7 @@ class _Look:
     unindexed: set[str] = field(default_factory=set)
     index_lag_bytes: int = 0
     left_out: int = 0
+    pauses_left: int = _PAUSES_MAX
 
     @property
     def is_over(self) -> bool:
@@ -101,6 +117,19 @@ class _Look:
     def matches(self, topic: str, text: str) -> list[ReceivedMessage]:
         """Messages of a topic with what is looked for, but those that may not be found by it."""
         return [message for message in self.query(topic, text) if self.may_match(message)]
+
+    def copies(self, key: str, group: str) -> _Copies:
+        """Those of the message with this client id, as they are now."""
+        lag_bytes, self.index_lag_bytes = self.index_lag_bytes, 0
+        scheduled = self.query(RMQ_SYS_SCHEDULE_TOPIC, key, unique=True, limit=64)
+        found = _Copies(
+            _newest([one for one in scheduled if is_copy_for(one, group)]),
+            _newest(self.query(RETRY_GROUP_TOPIC_PREFIX + group, key, unique=True)),
+            _newest(self.query(DLQ_GROUP_TOPIC_PREFIX + group, key, unique=True)),
+            index_is_whole=not self.index_lag_bytes,
+        )
+        self.index_lag_bytes = max(lag_bytes, self.index_lag_bytes)
+        return found
 
     def groups(self) -> list[str]:
         """The consumer groups that the masters know, without RocketMQ's own."""
@@ -273,14 +302,12 @@ def _groups(
         with_offsets = set()
     names = sorted({*look.groups(), *(name for name in with_offsets if not is_system_group(name))})
     names.sort(key=lambda name: name not in with_offsets)  # those that have consumed it first
-    key = unique_key(message)
-    scheduled = [] if key is None else look.query(RMQ_SYS_SCHEDULE_TOPIC, key, unique=True, limit=64)
     found: list[GroupStanding] = []
     for position, group in enumerate(names):
         if look.is_over or position >= GROUPS_MAX:
             return found, len(names) - position
         queue = replace(message.queue, topic=topic) if queue_is_known else None
-        facts = _group_facts(look, message, queue, group, group in with_offsets, scheduled)
+        facts = _group_facts(look, message, queue, group, group in with_offsets)
         if facts is not None:
             found.append(group_standing(message, facts, now_ms, tag_is_hidden=look.hides_tag(message)))
     return found, 0
@@ -292,9 +319,12 @@ def _group_facts(
     queue: MessageQueue | None,
     group: str,
     has_offsets: bool,
-    scheduled: Sequence[ReceivedMessage],
 ) -> GroupFacts | None:
-    """What is known of a group that has to do with the message's topic; None for one that has not."""
+    """What is known of a group that has to do with the message's topic; None for one that has not.
+
+    A consumer gives a message back first and commits its offset then. So each offset is read before the copies are looked for:
+    the other way round, one that is given back in between would look consumed.
+    """
     admin, topic, key = look.admin, home_topic(message), unique_key(message)
     problem = (
         "" if queue is not None else "The message itself has been deleted, so whether the group got it is not known."
@@ -312,26 +342,37 @@ def _group_facts(
             offset = admin.consumer_offset(group, queue)
         except HighwaterError as error:
             problem = f"Its offset is not known: {error}"
-    retry = dead = waits = None
-    retry_offset = None
+    copies, retry_offset = _Copies(), None
     if key is not None:
-        waits = _newest([one for one in scheduled if is_copy_for(one, group)])
-        retry = _newest(look.query(RETRY_GROUP_TOPIC_PREFIX + group, key, unique=True))
-        dead = _newest(look.query(DLQ_GROUP_TOPIC_PREFIX + group, key, unique=True))
-        if retry is not None:
-            retry_offset = _offset_or_none(admin, group, retry.queue)
+        copies, retry_offset = _copies_and_offset(look, key, group)
     return GroupFacts(
         group=group,
         offset=offset,
         subscription=subscription,
         is_broadcast=members.message_model == _BROADCASTING,
-        scheduled=waits,
-        due_ms=None if waits is None else _due_ms(look, waits),
-        retry=retry,
+        scheduled=copies.scheduled,
+        due_ms=None if copies.scheduled is None else _due_ms(look, copies.scheduled),
+        retry=copies.retry,
         retry_offset=retry_offset,
-        dead=dead,
+        dead=copies.dead,
         problem=problem,
     )
+
+
+def _copies_and_offset(look: _Look, key: str, group: str) -> tuple[_Copies, int | None]:
+    """The newest copies of a message, and how far the group was in the queue of the retry before they were looked for."""
+    retry: ReceivedMessage | None = None
+    retry_offset: int | None = None
+    while True:
+        copies = look.copies(key, group)
+        if not copies.index_is_whole and look.pauses_left and not look.is_over:
+            look.pauses_left -= 1
+            time.sleep(_PAUSE_SECONDS)
+        elif copies.retry == retry or look.is_over:
+            return copies, retry_offset
+        else:
+            retry = copies.retry
+            retry_offset = None if retry is None else _offset_or_none(look.admin, group, retry.queue)
 
 
 def _newest(copies: Sequence[ReceivedMessage]) -> ReceivedMessage | None:

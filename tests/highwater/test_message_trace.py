@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from highwater import Admin, Message, MessageQueue, Producer, ReceivedMessage, RetryLater
+from highwater import Admin, Message, MessageQueue, Producer, QueryResult, ReceivedMessage, RetryLater
 from highwater.message_trace import MessageTrace, trace_message
 from highwater.whereabouts import (
     Cause,
@@ -193,3 +195,30 @@ def test_each_message_is_found_where_its_group_left_it(
     producer.send(Message(retry, b"forged", keys=[key], properties={"RETRY_TOPIC": "RMQ_SYS_METERING"}))
     wait_until(lambda: bool(admin.query_messages(retry, key).messages), "the forged copy is indexed")
     assert trace_message(admin, key, topic="RMQ_SYS_METERING", topics=[topic]).message is None
+
+
+@pytest.mark.parametrize("cluster", ["highwater"], indirect=True)
+def test_a_message_that_is_given_back_while_it_is_looked_for_is_not_called_consumed(
+    cluster: Cluster, producer: Producer, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, may_end = f"g-{topic}", threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        assert may_end.wait(30)
+        raise RetryLater("later")
+
+    sent = producer.send(Message(topic, b"slow"))
+    query = admin.query_messages
+
+    def query_and_let_it_be_given_back(*args: Any, **options: Any) -> QueryResult:
+        found = query(*args, **options)
+        if not may_end.is_set():
+            may_end.set()
+            wait_until(lambda: (admin.consumer_offset(group, sent.queue) or 0) > sent.queue_offset, "it is passed")
+        return found
+
+    with cluster.consumer(group, Collector(handle), topic):
+        wait_until(lambda: group in admin.topic_groups(topic), "the group is known")
+        monkeypatch.setattr(admin, "query_messages", query_and_let_it_be_given_back)
+        found = trace_message(admin, sent.offset_message_id, topics=[topic])
+    assert [one.standing in (Standing.WAITING, Standing.RETRYING) for one in found.groups] == [True]

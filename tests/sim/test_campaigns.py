@@ -55,10 +55,10 @@ QUICK_BUGS: dict[str, int | range] = {
     "an equal log gets no vote": 2,
     "the commit counts older epochs": 5,
     "one less than a majority is enough": 3,
-    "a follower truncates below the commit": range(5, 15),
-    "no pre-vote": range(3, 43),
-    "a replica that lost its memory votes as before": range(41, 71),
-    "the old mode confirms what follows the change": range(13, 33),
+    "a follower truncates below the commit": range(9, 19),
+    "no pre-vote": range(6, 43),
+    "a replica that lost its memory votes as before": range(52, 71),
+    "the old mode confirms what follows the change": range(22, 42),
     "a new disk is adopted in one step": range(15, 16),
 }
 REPOSITORY = Path(__file__).parents[2]

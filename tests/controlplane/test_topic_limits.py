@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +21,7 @@ from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.selectors import topics_live
 from controlplane.topics.services import TopicOptions, topic_create, topic_update, topics_assert
 from highwater import BrokerData, ClusterInfo, TopicConfig, TopicLimit, TopicStats
-from highwater.errors import BrokerError
+from highwater.errors import BrokerError, RequestTimeoutError
 from mqwire import bodies
 from mqwire.codes import ResponseCode
 from tests.controlplane.world import Json, World
@@ -35,7 +35,7 @@ class Brokers:
         self.sent: dict[str, dict[str, str | None]] = {}
         self.attributes: dict[str, str] = {}  # what they have of a topic
         self.types: list[str | None] = []
-        self.answers: int = ResponseCode.SUCCESS  # to what is to be created; with any code the master has it then
+        self.answers: int | None = ResponseCode.SUCCESS  # to what is to be created; None: no answer in time
 
     def cluster_info(self) -> ClusterInfo:
         return ClusterInfo(
@@ -54,8 +54,14 @@ class Brokers:
     def create_topic(self, topic: str, *, address: str, attributes: dict[str, str | None], **_: object) -> None:
         self.types.append(attributes.pop("message.type", None))
         self.sent[address] = attributes
+        if self.answers is None:
+            raise RequestTimeoutError("no answer")
         if self.answers != ResponseCode.SUCCESS:
             raise BrokerError(self.answers, "its words", address)
+
+
+def listed(*, perm: int) -> bodies.TopicConfig:
+    return bodies.TopicConfig(topic_name="orders-new", read_queue_nums=8, write_queue_nums=8, perm=perm)
 
 
 @contextmanager
@@ -150,12 +156,35 @@ def test_a_topic_may_keep_messages_for_as_long_as_its_clusters_brokers_do(world:
     assert brokers.sent["broker-a:1"]["reserve.time"] == "96"
 
 
-def test_a_topic_is_there_when_a_master_that_is_alone_has_taken_it(world: World) -> None:
+@pytest.mark.parametrize("answer", [ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT])
+def test_a_topic_is_there_when_a_master_whose_slaves_are_gone_has_taken_it(world: World, answer: int) -> None:
     """It is given to the next master if this one is lost."""
     with brokers_of("broker-a") as brokers:
-        brokers.answers = ResponseCode.SLAVE_NOT_AVAILABLE
+        brokers.answers = answer
         topic = topic_create(actor=world.alice, cluster=world.cluster, name="orders-new")
         assert topic_update(actor=world.alice, topic=topic, options=TopicOptions(perm=4)).state == TopicState.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("present", "is_there"),
+    [
+        ({"orders-new": listed(perm=6)}, True),
+        ({"orders-new": listed(perm=4)}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_a_topic_whose_master_does_not_answer_in_time_is_there_when_the_master_lists_it(
+    world: World, present: dict[str, bodies.TopicConfig] | None, is_there: bool
+) -> None:
+    """One that waits for a slave that hangs has taken it by then."""
+    with (
+        brokers_of("broker-a") as brokers,
+        patch.object(replica_remoting, "topic_table", return_value=present),
+        nullcontext() if is_there else pytest.raises(RequestTimeoutError),
+    ):
+        brokers.answers = None
+        assert topic_create(actor=world.alice, cluster=world.cluster, name="orders-new").state == TopicState.ACTIVE
 
 
 def test_any_other_answer_of_a_broker_is_raised(world: World) -> None:

@@ -30,7 +30,8 @@ from controlplane.tenants.sensitive import factor_require
 from controlplane.topics.models import MessageType, Topic, TopicState
 from controlplane.topics.names import topic_name_check
 from highwater import Admin, TopicConfig
-from highwater.errors import BrokerError, TopicNotFoundError
+from highwater.errors import BrokerError, RequestTimeoutError, TopicNotFoundError
+from mqwire import bodies
 from mqwire.codes import ResponseCode
 
 QUEUES_MAX = 128
@@ -288,17 +289,7 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
         present = table.get(topic.name)
         read = queues_spread(topic.read_queue_nums, len(groups))[position]
         write = queues_spread(topic.write_queue_nums, len(groups))[position]
-        if present is None:
-            is_wrong = bool(read or write)
-        else:
-            perm = topic.perm if write else topic.perm & _READ
-            is_wrong = (
-                present.read_queue_nums < read
-                or present.write_queue_nums != max(write, 1)
-                or present.perm != perm
-                or any(present.attributes.get(name) != value for name, value in _limits(topic, write).items())
-            )
-        if is_wrong:
+        if _lacks(present, topic, read, write):
             kept = (0, {}) if present is None else (present.read_queue_nums, present.attributes)
             wrong.append((topic, _Share(read, write, *kept)))
     if wrong:
@@ -306,6 +297,19 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
             for topic, share in wrong:
                 _create_in_group(admin, topic, address, share)
     return [topic.name for topic, _ in wrong]
+
+
+def _lacks(present: bodies.TopicConfig | None, topic: Topic, read: int, write: int) -> bool:
+    """Whether a broker that keeps `present` of a topic lacks some of its share, or has it otherwise."""
+    if present is None:
+        return bool(read or write)
+    perm = topic.perm if write else topic.perm & _READ
+    return (
+        present.read_queue_nums < read
+        or present.write_queue_nums != max(write, 1)
+        or present.perm != perm
+        or any(present.attributes.get(name) != value for name, value in _limits(topic, write).items())
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +342,14 @@ def _create_in_group(admin: Admin, topic: Topic, address: str, share: _Share) ->
             order=topic.message_type == MessageType.FIFO,
             attributes={**_type(topic), **limits},
         )
+    # A master whose slaves are gone, or hang, has the topic all the same. Should it be lost with that master, `topics_assert` gives
+    # it to the next.
     except BrokerError as error:
-        # A master that is alone has the topic all the same. Should it be lost with that one, `topics_assert` gives it to the next.
-        if error.response_code != ResponseCode.SLAVE_NOT_AVAILABLE:
+        if error.response_code not in (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT):
+            raise
+    except RequestTimeoutError:
+        table = replica_remoting.topic_table(topic.cluster, address)
+        if table is None or _lacks(table.get(topic.name), topic, share.read, share.write):
             raise
 
 

@@ -13,12 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from highwater._cli_admin import app
-from mqwire.codes import ResponseCode
-from tests.daemons import ReplicaGroup
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_topic import DeleteTopicRequestHeader
+from tests.daemons import BrokerDaemon, ReplicaGroup
 from tests.interop.clients import Cluster, DriverProcess
 from tests.interop.content import plans
 from tests.processes import wait_until
-from tests.remoting import create_topic
+from tests.remoting import connect, create_topic, exchange
 from tests.replication.replicas import PATIENT, WAIT_S, promote, read_all, send_raw, status, wait_level
 
 TOPIC = "alone"
@@ -33,6 +35,12 @@ def begin(group: ReplicaGroup) -> None:
     create_topic(group[0].address, TOPIC, queues=1, namesrv=group.namesrv)
     assert send_raw(group[0], TOPIC, b"together") == ResponseCode.SUCCESS
     wait_level(group)
+
+
+def delete_topic(replica: BrokerDaemon, topic: str) -> int:
+    request = RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
+    with connect(replica.address) as stream:
+        return exchange(stream, request).code
 
 
 def cli(group: ReplicaGroup, *arguments: str) -> str:
@@ -111,3 +119,15 @@ def test_without_it_a_slave_that_is_level_holds_all_but_what_the_master_may_have
         group[0].start()
         wait_level(group, 1)
         assert send_raw(group[1], TOPIC, b"together again") == ResponseCode.SUCCESS
+
+
+def test_a_deletion_that_one_replica_holds_is_no_more_than_that_when_it_is_asked_for_again(tmp_path: Path) -> None:
+    with ReplicaGroup.start(tmp_path, CONF, synchronous=True) as group:
+        begin(group)
+        group[0].kill()
+        promote(group, 1)
+        assert delete_topic(group[1], TOPIC) == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert delete_topic(group[1], TOPIC) == ResponseCode.SLAVE_NOT_AVAILABLE
+        group[0].start()
+        wait_level(group, 1)
+        assert delete_topic(group[1], TOPIC) == ResponseCode.SUCCESS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -294,12 +294,8 @@ def plan_promotion(
 
 def _group_of(statuses: Sequence[ReplicaStatus], master: ReplicaStatus | None) -> Group:
     """The group by the word of those that answer: the weakest of them says on how many replicas a record is."""
-    ids = {status.replica_id for status in statuses}
-    ids.update(follower.replica_id for status in statuses for follower in status.followers)
-    total = max(2, len(ids), *(status.total_replicas for status in statuses))
-    ids.update(-missing for missing in range(1, total - len(ids) + 1))  # those of which no one knows the id
-    settled = all(status.mode == "sync" and status.pending_mode is None for status in statuses)
-    in_sync_replicas = min(status.in_sync_replicas for status in statuses) if settled else 1
+    ids = _replica_ids((), statuses)
+    in_sync_replicas = _copies(statuses)
     former = None
     if master is not None:
         newest = all(status.epoch <= master.epoch for status in statuses)
@@ -307,6 +303,35 @@ def _group_of(statuses: Sequence[ReplicaStatus], master: ReplicaStatus | None) -
         all_answer = in_sync_replicas > 1 or len(ids) == len(statuses)
         former = FormerLeader(replica_id=master.replica_id, epoch=master.epoch, no_one_since=newest and all_answer)
     return Group(replica_ids=ids, in_sync_replicas=in_sync_replicas, former=former)
+
+
+def group_by_promises(group: Group, statuses: Sequence[ReplicaStatus]) -> Group:
+    """The plan's group by the word of those that have promised since: its mode and its replicas may have changed in between.
+
+    A replica that is told late of a mode with one copy says so in its promise, and its plan counted on more.
+    """
+    ids = _replica_ids(group.replica_ids, statuses)
+    in_sync_replicas = min(group.in_sync_replicas, _copies(statuses)) if statuses else group.in_sync_replicas
+    former = group.former
+    if former is not None and in_sync_replicas == 1 and group.in_sync_replicas > 1:
+        former = replace(former, no_one_since=former.no_one_since and len(ids) == len(statuses))
+    return replace(group, replica_ids=ids, in_sync_replicas=in_sync_replicas, former=former)
+
+
+def _replica_ids(known: Collection[int], statuses: Sequence[ReplicaStatus]) -> set[int]:
+    """The replicas of a group; a negative id is of one of which no one knows the id."""
+    ids = {one for one in known if one >= 0}
+    ids.update(status.replica_id for status in statuses)
+    ids.update(follower.replica_id for status in statuses for follower in status.followers)
+    total = max(2, len(known), len(ids), *(status.total_replicas for status in statuses))
+    ids.update(-missing for missing in range(1, total - len(ids) + 1))
+    return ids
+
+
+def _copies(statuses: Sequence[ReplicaStatus]) -> int:
+    """On how many replicas an acknowledged record surely is, by the weakest of these."""
+    settled = all(status.mode == "sync" and status.pending_mode is None for status in statuses)
+    return min(status.in_sync_replicas for status in statuses) if settled else 1
 
 
 def _lacking(candidate: ReplicaStatus, statuses: Sequence[ReplicaStatus]) -> tuple[int | None, int | None]:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from highwater._admin_replica import PromotionPlan
+from highwater._admin_replica import PromotionPlan, group_by_promises
 from highwater.errors import HighwaterError, NoRouteError
 from highwater.promotion import Decision, Standing, decide, is_drained, promises_in
 from mqwire.bodies import ReplicaStatus
@@ -94,8 +94,9 @@ def promotion_by_hand(plan: PromotionPlan, *, may_lose: bool) -> Generator[Reque
     wanted_id, ballot = plan.candidate.replica_id, plan.ballot
     if plan.master is not None:
         yield from _drain(plan, plan.master, may_lose=may_lose)
-    promises = yield from _promises(plan)
-    decision = decide(plan.group, promises, wanted_id, may_lose=may_lose, may_choose=False)
+    promised = yield from _promises(plan)
+    promises = {one.replica_id: Standing.of(one) for one in promised}
+    decision = decide(group_by_promises(plan.group, promised), promises, wanted_id, may_lose=may_lose, may_choose=False)
     if decision.leader_id is None:
         raise NoRouteError(
             f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {wanted_id} is"
@@ -140,15 +141,16 @@ def _drain(plan: PromotionPlan, master: ReplicaStatus, *, may_lose: bool) -> Gen
     )
 
 
-def _promises(plan: PromotionPlan) -> Generator[Request, Any, dict[int, Standing]]:
+def _promises(plan: PromotionPlan) -> Generator[Request, Any, list[ReplicaStatus]]:
     """Have every replica that answers promise the fence; one that refuses has promised another one, or elects."""
     answers = []
     first = None if plan.master is None else plan.master.replica_id  # before it hears of the fence from a slave
     for replica_id in sorted(plan.addresses, key=lambda key: (key != first, plan.addresses[key])):
         answer = yield Promise(replica_id, plan.ballot.fence)
         if isinstance(answer, ReplicaStatus):
-            answers.append(Standing.of(answer))
-    return promises_in(answers, plan.ballot)
+            answers.append(answer)
+    promises = promises_in(map(Standing.of, answers), plan.ballot)
+    return [answer for answer in answers if answer.replica_id in promises]
 
 
 def _done(request: Request) -> Generator[Request, Any, ReplicaStatus]:

@@ -10,8 +10,8 @@ from unittest.mock import create_autospec
 import msgspec
 import pytest
 
-from highwater import Admin, ConfigurationError, GroupMember, QuorumStatus, ReplicaStatus
-from highwater._admin_replica import plan_promotion
+from highwater import Admin, ConfigurationError, GroupMember, NoRouteError, QuorumStatus, ReplicaStatus
+from highwater._admin_replica import group_by_promises, plan_promotion
 from highwater._cli_replicas import _carried_out
 from highwater.promotion import (
     Ballot,
@@ -271,6 +271,40 @@ def test_by_hand_a_silent_replica_may_have_led_since_where_one_copy_is_enough() 
 def test_in_the_middle_of_a_change_of_the_mode_a_record_is_surely_on_one_replica_only() -> None:
     changing = members(status(1), status(2, pending_mode="async"))
     assert plan_promotion(changing, "broker-a", 1).group.in_sync_replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("by_now", "clean"),
+    [
+        ({}, True),
+        ({"mode": "async", "in_sync_replicas": 1}, False),
+        ({"pending_mode": "async"}, False),
+        ({"total_replicas": 4}, False),
+    ],
+    ids=["as planned", "mode async", "its mode changes", "a replica more"],
+)
+def test_by_hand_the_mode_and_replicas_count_as_they_are_when_the_fence_is_promised(
+    by_now: dict[str, Any], clean: bool
+) -> None:
+    """Two of three hold what two acknowledged, and not what one did."""
+    plan = plan_promotion(members(status(1), status(2)), "broker-a", 1)
+    promised = [msgspec.structs.replace(one, **by_now) for one in (status(1), status(2))]
+    now = group_by_promises(plan.group, promised)
+    assert cleanness_of(now, {one.replica_id: Standing.of(one) for one in promised}, 1).clean is clean
+
+
+def test_by_hand_nothing_is_promoted_that_a_change_of_the_mode_has_made_a_loss() -> None:
+    planned = [status(one) for one in (1, 2)]
+    plan = plan_promotion(members(*planned), "broker-a", 1)
+    admin = create_autospec(Admin, instance=True)
+    answers = {
+        one.address: msgspec.structs.replace(one, epoch=plan.ballot.fence, mode="async", in_sync_replicas=1)
+        for one in planned
+    }
+    admin.demote.side_effect = lambda address, *_, **__: answers[address]
+    with pytest.raises(NoRouteError, match="Nothing was promoted"):
+        _carried_out(admin, plan, promotion_by_hand(plan, may_lose=False))
+    admin.promote.assert_not_called()
 
 
 # --- what a leader shows readers while too few are in sync

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from itertools import islice
 from typing import Any
 from unittest.mock import patch
@@ -12,6 +12,7 @@ from brokerd.replica.mode_change import ModeChange
 from brokerd.replica.replica import Replica
 from brokerd.replica.voters import Members
 from controlplane.failover.mode_ladder import copies_for_certain
+from controlplane.failover.promotion.verdict import GroupView
 from tests.sim import mode_operator
 from tests.sim.planted_bugs import PlantedBug
 
@@ -54,8 +55,13 @@ def _forgotten_at_a_restart_if_unconfirmed() -> Patched:
 
 
 def _promotion_counts_on_the_row() -> Patched:
-    """An operation that failed in the middle may have left a leader who acknowledges with fewer."""
-    return patch.object(mode_operator, "copies_for_certain", lambda modes, of: copies_for_certain(islice(modes, 1), of))
+    """An operation that failed in the middle may have left a leader who acknowledges with fewer; those who heard of it say so."""
+    both = ExitStack()
+    both.enter_context(
+        patch.object(mode_operator, "copies_for_certain", lambda modes, of: copies_for_certain(islice(modes, 1), of))
+    )
+    both.enter_context(patch.object(GroupView, "copies_for_certain", property(lambda self: self.in_sync_replicas)))
+    return both
 
 
 def _bug(name: str, patched: Any, replicas: int | None = None) -> PlantedBug:

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import trio
+
 from brokerd.long_polling import PullRequestHoldService
 from brokerd.processors import pull_message
 from brokerd.processors.pull_message import PullMessageProcessor
@@ -21,7 +23,7 @@ from brokerd.replica.voters import Members
 from brokerd.services import delay_level, registration, replica_server
 from brokerd.services.delay_level import DueHead, ScheduleMessageService
 from brokerd.services.replica_follower import FollowerService
-from brokerd.store import MessageToStore, StoreError
+from brokerd.store import MessageToStore
 from mqwire.codes import ResponseCode
 from mqwire.headers_namesrv import RegisterBrokerRequestHeader
 from mqwire.headers_replica import ReplicaPullResponseHeader
@@ -151,7 +153,7 @@ def _diverged_follower_stops() -> Patched:
 
     async def halts(self: FollowerService, header: ReplicaPullResponseHeader) -> None:
         await truncate_to(self, header)
-        raise StoreError("it can not go on")
+        await trio.sleep_forever()
 
     return patch.object(FollowerService, "_truncate_to", halts)
 

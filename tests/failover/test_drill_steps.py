@@ -145,6 +145,18 @@ def test_a_process_that_a_failed_drill_left_hanging_is_ended_once(
     ]
 
 
+def test_a_leader_that_a_failed_drill_cut_off_is_not_ended(
+    cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
+) -> None:
+    drill = start(cluster, crashing, fault=DrillFault.CUT)
+    Drill.objects.update(fault_at=timezone.now() + timedelta(minutes=1))  # the twin's processes were started just now
+    Operation.objects.filter(pk=drill.operation_id).update(state=OperationState.FAILED)
+    drill_faults_end(cluster, crashing)
+    drill.refresh_from_db()
+    assert drill.fault_ended_at is not None
+    assert not [call for call in crashing.calls if call.startswith("kill")]
+
+
 def test_a_process_that_was_started_since_the_fault_is_left_alone(
     cluster: Cluster, group: ScriptedGroup, crashing: CrashingDriver
 ) -> None:

@@ -73,6 +73,19 @@ def cause(operation: Operation) -> str:
     return str((operation.error or {})["cause"])
 
 
+def test_what_is_confirmed_where_nothing_is_to_be_lost_agrees_to_no_loss(world: World, driver: DriverTwin) -> None:
+    """A program may send the group's name each time; what the fence finds then is asked about."""
+    pair = make_replicated(world.acme, "pair-2", "async")
+    with ScriptedGroup.of(pair).answering() as group:
+        for replica in Replica.objects.filter(group__cluster=pair):
+            driver.states[replica_process_name(pair, replica)] = ProcessState.RUNNING
+        cluster_sample(pair, driver)
+        failover = start(pair, driver, confirm="broker-a")
+        group[0].end_offset += 500  # its master goes on acknowledging until it is fenced
+        assert run(failover, driver, group).state == OperationState.FAILED
+        assert group.promotions[-1][1] == 0
+
+
 def test_a_dead_masters_process_is_stopped_before_anyone_is_promoted(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:

@@ -263,6 +263,17 @@ def test_a_group_goes_on_without_a_lost_majority_and_grows_again(
     assert (grown.state, group.voters) == (OperationState.COMPLETED, [1, 3, 4])
 
 
+def test_a_recovered_leader_is_given_the_topics_that_it_lacks(
+    cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
+) -> None:
+    lose_majority(group)
+    operation = begin(cluster, driver, Recover(1), confirm="broker-a")
+    leader = Replica.objects.get(group__cluster=cluster, broker_id=1)
+    with patch.object(membership_steps, "topics_assert", return_value=["orders"]) as asserted:
+        assert run_all(operation, driver).state == OperationState.COMPLETED
+    asserted.assert_called_once_with(cluster, "broker-a", leader.address)
+
+
 def test_a_replica_that_fell_silent_after_the_confirmation_is_not_given_up_with_the_others(
     cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
 ) -> None:

@@ -50,7 +50,7 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
         StepDefinition("wait_for_registration", say("Wait for the brokers to register"), timeout_s=60),
         StepDefinition("wait_for_replication", say("Wait until every slave is in sync"), timeout_s=60),
         StepDefinition("verify", say("Check access control and the first request"), timeout_s=30),
-        StepDefinition("spread_topics", say("Spread the topics over all groups"), timeout_s=120),
+        StepDefinition("spread_topics", say("Spread the topics over all groups"), timeout_s=3600),
     ),
     OperationType.CLUSTER_RESTART: _ROLLING,
     OperationType.CLUSTER_UPGRADE: _ROLLING,
@@ -132,6 +132,7 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
     OperationType.GROUP_RECOVER: (
         StepDefinition("quorum_stop_lost", say("Stop the lost replicas for good"), 60),
         StepDefinition("quorum_recover", say("Lead with the replicas that are left"), 60),
+        StepDefinition("quorum_topics", say("Give the new leader the topics that it lacks"), 60),
         StepDefinition("quorum_forget", say("Forget the lost replicas and free their room"), 60),
         StepDefinition("render_configuration", say("Write the configuration")),
     ),

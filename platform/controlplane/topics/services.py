@@ -6,7 +6,7 @@ and deleting are harmless when repeated, so the user asks again.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from controlplane.accounts.actors import Actor
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.configuration import retention_hours
 from controlplane.clusters.limits import over_limit
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.models import Cluster, OperationStep, OperationType, StepState
 from controlplane.clusters.remoting import cluster_admin, require_running
 from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import ApplicationError, BrokerUnreachable, Conflict, InvalidInput
@@ -49,6 +49,8 @@ _OPTIONS = (
     "quota_stored_bytes",
     "quota_held_pulls",
 )
+# What of these the brokers keep.
+_TOLD = tuple(name for name in _OPTIONS if name != "description")
 # Those of new topics.
 MESSAGE_TYPES = [value for value in MessageType.values if value != MessageType.TRANSACTION]
 NO_TRANSACTIONS = say(
@@ -66,6 +68,7 @@ _SHARED_LIMITS = {
 }
 TOPIC_LIMITS = ("retention_hours", *_SHARED_LIMITS)
 _READ = 4
+_CHANGES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +233,40 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
 
     With `keep_read_queues` no group loses queues that may hold unread messages. Every group is asked, though another has
     no master: then raises Conflict, and doing it again is harmless. Raises BrokerRefused, BrokerUnreachable.
+
+    What another request has made of the row meanwhile counts: the brokers get that, and a topic that was deleted is deleted from
+    them again, which raises Conflict.
     """
+    for _ in range(_CHANGES_MAX):
+        _send(topic, keep_read_queues=keep_read_queues)
+        now = _changed_meanwhile(topic)
+        if now is None:
+            return
+        topic, keep_read_queues = now, True
+    raise Conflict(say("The topic is being changed all the time: ask again in a moment."), code="topic_changing")
+
+
+def _changed_meanwhile(topic: Topic) -> Topic | None:
+    """Return the topic's row if that says something else by now than the brokers were told, None if not.
+
+    Raises Conflict for one that was deleted, once it is deleted from the brokers again: no one could delete it there later.
+    """
+    same_name = Topic.objects.filter(cluster=topic.cluster, name=topic.name).exclude(state=TopicState.DELETING)
+    now = same_name.select_related("cluster__tenant").first()
+    if now is None:
+        with transaction.atomic():
+            Cluster.objects.select_for_update().get(
+                pk=topic.cluster_id
+            )  # no one makes it again meanwhile: topic_create
+            if not same_name.exists():
+                with cluster_admin(topic.cluster) as admin:
+                    admin.delete_topic(topic.name, cluster=topic.cluster.slug)
+        raise _being_deleted()
+    told = [getattr(topic, name) for name in _TOLD]
+    return None if now.pk == topic.pk and [getattr(now, name) for name in _TOLD] == told else now
+
+
+def _send(topic: Topic, *, keep_read_queues: bool) -> None:
     groups = _groups(topic.cluster)
     read = queues_spread(topic.read_queue_nums, len(groups))
     write = queues_spread(topic.write_queue_nums, len(groups))
@@ -258,10 +294,16 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
 
 
 def _groups(cluster: Cluster) -> list[str]:
-    """Return the names of the broker groups that share the topics' queues. One without a port has never run: the growth that
-    adds it waits, or has failed, and gives it its share when it goes on.
+    """Return the names of the broker groups that share the topics' queues. One whose growth has not come to spreading them, as it
+    waits or has failed, may never have run: it gets its share when that goes on.
     """
-    placed = cluster.broker_groups.filter(replicas__port__isnull=False)
+    growing = OperationStep.objects.filter(
+        operation__cluster=cluster,
+        operation__type=OperationType.CLUSTER_GROW,
+        name="spread_topics",
+        state=StepState.PENDING,
+    ).values_list("operation__metadata__group", flat=True)
+    placed = cluster.broker_groups.filter(replicas__port__isnull=False).exclude(name__in=list(filter(None, growing)))
     return list(placed.order_by("name").values_list("name", flat=True).distinct())
 
 
@@ -283,6 +325,8 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
     if table is None:
         raise BrokerUnreachable(say("The broker %(address)s does not list its topics.", address=address))
     groups = _groups(cluster)
+    if group not in groups:
+        return []  # its growth gives it its share
     position = groups.index(group)
     wrong: list[tuple[Topic, _Share]] = []
     for topic in topics:
@@ -295,7 +339,12 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
     if wrong:
         with cluster_admin(cluster) as admin:
             for topic, share in wrong:
-                _create_in_group(admin, topic, address, share)
+                if _still_there(topic).exists():
+                    _create_in_group(admin, topic, address, share)
+        for topic, _ in wrong:
+            with suppress(Conflict):  # it is deleted from the brokers again
+                if (now := _changed_meanwhile(topic)) is not None:
+                    topic_apply(now, keep_read_queues=True)
     return [topic.name for topic, _ in wrong]
 
 

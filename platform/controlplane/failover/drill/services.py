@@ -175,14 +175,14 @@ def _running_words(cluster: Cluster) -> str:
 def drill_faults_end(cluster: Cluster, driver: Driver) -> None:
     """End processes that a drill suspended and could not end, as its operation failed first; the health sampling starts them.
 
-    A cut ends by itself, and with the process.
+    A cut ends by itself: who was cut off may lead again by now.
     """
     hanging = Drill.objects.filter(cluster=cluster, fault_at__isnull=False, fault_ended_at=None).defer("probes")
     for drill in hanging.exclude(operation__state=OperationState.IN_PROGRESS):
         row = Replica.objects.filter(
             group__cluster=cluster, group__name=drill.group_name, broker_id=drill.leader_id
         ).first()
-        if row is not None and drill.fault_at is not None:
+        if row is not None and drill.fault_at is not None and drill.fault != DrillFault.CUT:
             name = replica_process_name(cluster, row)
             status = driver.process_statuses([name])[name]
             # One that was started since does not hang. Supervisors report whole seconds.

@@ -13,6 +13,8 @@ from django.utils import timezone
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.given_up import recovery_asked_note, recovery_was_asked
 from controlplane.clusters.models import BrokerGroup, Operation, Replica
+from controlplane.common.errors import ApplicationError
+from controlplane.common.logging import get_logger
 from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.membership import order
@@ -22,7 +24,7 @@ from controlplane.failover.membership.verdict import Electorate, electorate_of
 from controlplane.failover.models import Failover, GroupLeadership
 from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
 from controlplane.failover.promotion.fencing import promises_given, replicas_to_fence, said_by_electors
-from controlplane.failover.promotion.steps import failover_verify, group_now, present_failover
+from controlplane.failover.promotion.steps import TOPICS_S, failover_verify, group_now, present_failover
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.timeline import timeline_add
@@ -30,10 +32,13 @@ from controlplane.failover.words import replica_names
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.processes import cluster_replicas, placed_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
+from controlplane.topics.services import topics_assert
 from highwater.errors import HighwaterError, NoRouteError
 from highwater.promotion import Ballot, Recovery, Standing, ballot_above, judge_recovery
 from highwater.recovery_order import LeadRecovered, PromiseRecovery, recovery_order
 from mqwire.bodies import ReplicaStatus
+
+_log = get_logger("controlplane.failover")
 
 _TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 
@@ -251,6 +256,28 @@ def _lead_assigned(context: StepContext, view: GroupView, recovery: Recovery, ba
         raise StepNotReady(words, delay_s=0.3)
 
 
+def quorum_topics(context: StepContext) -> None:
+    """Have the leader of a recovered group know every topic: one may have been known to none but those that are lost.
+
+    What can't be done in time does not fail what is done.
+    """
+    cluster, target = context.cluster, context.operation.metadata["target"]
+    row = next((row for row in _replicas(context) if row.broker_id == target), None)
+    if row is None:
+        return
+    try:
+        lacked = topics_assert(cluster, _group(context), row.address)
+    except ApplicationError as error:
+        if (context.now - context.started_at).total_seconds() < TOPICS_S:
+            raise StepNotReady(
+                say("The topics of the new leader could not be checked: %(message)s", message=error.message)
+            ) from error
+        _log.warning("the topics of a recovered leader could not be checked", error=error.message)
+        return
+    if lacked:
+        _log.info("a recovered leader lacked topics", topics=sorted(lacked))
+
+
 def quorum_forget(context: StepContext) -> None:
     """Stop those that count no more, and free their ports, their rows and their room."""
     _carried_out(context, order.leave(_ids(context, "removing")))
@@ -413,6 +440,7 @@ STEPS: dict[str, Step] = {
             quorum_catch_up,
             quorum_promote_added,
             quorum_remove,
+            quorum_topics,
             quorum_forget,
             quorum_stop_lost,
             quorum_recover,

@@ -181,7 +181,8 @@ def failover_start(
         )
     if preflight.confirmation_needed:
         factor_require(actor, "group.promote_with_loss", cluster.tenant)
-    return _start(actor, cluster, group, preflight, confirmed_loss=confirmed)
+    # Where nothing was to be lost nothing was agreed to: what the fence finds then is asked about first.
+    return _start(actor, cluster, group, preflight, confirmed_loss=preflight.confirmation_needed)
 
 
 def automatic_failover(cluster: Cluster, view: GroupView, driver: Driver) -> Failover | None:

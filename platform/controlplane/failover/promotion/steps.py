@@ -52,7 +52,7 @@ _FREEZE_MS = 10_000
 _VERIFY_S = 4.0
 _VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
-_TOPICS_S = 20.0
+TOPICS_S = 20.0
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
 # Who typed the group's name agreed to the loss that was shown: by then another leader may have taken sends.
 _AGREED_FOR = timedelta(minutes=5)
@@ -173,7 +173,7 @@ def failover_topics(context: StepContext) -> None:
     try:
         lacked = topics_assert(context.cluster, failover.group_name, address)
     except ApplicationError as error:
-        if (context.now - context.started_at).total_seconds() < _TOPICS_S:
+        if (context.now - context.started_at).total_seconds() < TOPICS_S:
             raise StepNotReady(
                 say("The topics of the new master could not be checked: %(message)s", message=error.message)
             ) from error

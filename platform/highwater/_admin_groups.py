@@ -189,13 +189,14 @@ class GroupAdmin(TopicAdmin):
         """Set the group to the first message stored at `timestamp_ms` or later (-1: to the end) in every queue.
 
         Members that are connected go there at once (Go's client: within 40 s). Without `force` a queue is only ever set back.
-        Returns the offsets.
+        Returns the offsets. Raises NoRouteError where a broker group has no master, before any is asked.
         """
         route = await self.topic_route(topic)
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp_ms, is_force=force)
-        addresses = sorted(filter(None, (route.master_address(name) for name in route.brokers)))
+        addresses = [await self._client.master_address(topic, name) for name in route.brokers]
         responses = await gather(
-            partial(self._ask, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header) for address in addresses
+            partial(self._ask, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+            for address in sorted(addresses)
         )
         offsets = {
             MessageQueue(key.topic, key.broker_name, key.queue_id): offset

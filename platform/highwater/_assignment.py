@@ -196,9 +196,9 @@ class Assignment:
         A broker that gives no answer may be gone, and its locks with it, but no one else got them from it meanwhile: they are
         relied on until they lapse, and asked for again before.
         """
-        while self._locks is not None and self._held:
+        while self._locks is not None and self._held and not self._stopping:
             asked = set(self._held)
-            locked, refused = await self._locks.lock(asked)
+            locked, refused = await self._locks.lock(asked, self._is_kept)
             for queue, held in self._held.items():
                 if queue in locked:
                     held.process_queue.locked_until = self._locks.valid_until()
@@ -206,9 +206,12 @@ class Assignment:
                     held.process_queue.locked_until = 0.0
             if refused:
                 self.wake()
-            if asked == locked | refused:
+            if set(filter(self._is_kept, asked)) <= locked | refused:
                 return
             await anyio.sleep(LOCK_RETRY_SECONDS)
+
+    def _is_kept(self, queue: MessageQueue) -> bool:
+        return queue in self._held and not self._stopping
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what was pulled is dropped, the new offsets are stored, then pulling begins again."""

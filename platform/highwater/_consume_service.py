@@ -37,6 +37,14 @@ UNLOCKED_PAUSE_SECONDS = 0.1
 DLQ_AT_ONCE = -1
 
 
+class NoHandlerError(LookupError):
+    """Nothing is subscribed to the message's topic any more."""
+
+
+class _Unhandled(RetryLater):
+    """No handler was there to fail: the message is as it was."""
+
+
 class ConsumeService(Protocol):
     """How messages reach handlers."""
 
@@ -102,12 +110,14 @@ class MessageHandling:
         except RetryLater as later:
             logger.info("message %s of %s is wanted again later: %s", message.message_id, message.topic, later)
             return later, FAILED
+        except NoHandlerError as error:
+            return _Unhandled(str(error)), FAILED
         except Exception as error:  # whatever a handler raises means: not consumed
             logger.warning(
                 "the handler of message %s of %s (try %d) failed", message.message_id, message.topic,
                 message.reconsume_times + 1, exc_info=True,
             )  # fmt: skip
-            return RetryLater(f"{type(error).__name__}: {error}"), EXCEPTION
+            return RetryLater(_words(error)), EXCEPTION
         except anyio.get_cancelled_exc_class() as error:
             if _is_being_cancelled():
                 raise
@@ -116,7 +126,7 @@ class MessageHandling:
                 "the handler of message %s of %s (try %d) failed", message.message_id, message.topic,
                 message.reconsume_times + 1, exc_info=True,
             )  # fmt: skip
-            return RetryLater(f"{type(error).__name__}: {error}"), EXCEPTION
+            return RetryLater(_words(error)), EXCEPTION
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -208,6 +218,9 @@ class ConcurrentConsumeService:
 
     async def _consume(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         later = await self._handling.try_once(message)
+        if _is_left(later, process_queue, message):
+            self._handling.client.spawn(lambda: self._resubmit(process_queue, message))
+            return
         if (
             later is not None
             and process_queue.contains(message)
@@ -302,6 +315,8 @@ class OrderlyConsumeService:
         """Hand the message out; None when it is done with, else the message to try again."""
         handling = self._handling
         later = await handling.try_once(message)
+        if _is_left(later, process_queue, message):
+            return message
         if later is not None:
             limit = handling.settings.reconsume_limit
             if later.delay_time_level != DLQ_AT_ONCE and message.reconsume_times < limit:
@@ -312,6 +327,22 @@ class OrderlyConsumeService:
                 return message
         handling.acknowledge(process_queue, message)
         return None
+
+
+def _is_left(later: RetryLater | None, process_queue: ProcessQueue, message: ReceivedMessage) -> bool:
+    """Whether the message stays in its queue, which is given back soon: for who subscribes later, at the group's offset.
+
+    One that came by the retry topic goes there again: that queue is kept.
+    """
+    return isinstance(later, _Unhandled) and process_queue.queue.topic == message.topic
+
+
+def _words(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # an exception of a program's own may have no words
+        return name
 
 
 def _is_being_cancelled() -> bool:

@@ -17,6 +17,7 @@ from highwater._consume_service import (
     ConcurrentConsumeService,
     ConsumeService,
     MessageHandling,
+    NoHandlerError,
     OrderlyConsumeService,
 )
 from highwater._consume_settings import ConsumeSettings
@@ -261,7 +262,7 @@ class AsyncPushConsumer:
     async def _handle(self, message: ReceivedMessage) -> None:
         handler = self._handlers.get(message.topic)
         if handler is None:
-            raise LookupError(f"nothing is subscribed to topic {message.topic!r} any more")
+            raise NoHandlerError(f"nothing is subscribed to topic {message.topic!r} any more")
         await handler(message)
 
     def _consumer_data(self) -> list[ConsumerData]:

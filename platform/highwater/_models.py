@@ -145,6 +145,8 @@ class RetryLater(Exception):
     to the dead-letter topic at once.
     """
 
+    delay_time_level: int = 0  # also of a subclass that does not call this constructor
+
     def __init__(self, reason: str = "", *, delay_time_level: int = 0) -> None:
         super().__init__(reason)
         self.delay_time_level = delay_time_level

@@ -27,26 +27,38 @@ class SyncClient(Generic[TwinT]):
 
     def __init__(self, twin: TwinT) -> None:
         self._twin = twin
-        self._lock = threading.Lock()
+        # Held for a moment only, and by one thread more than once: a signal's handler may stop what its own thread starts.
+        self._lock = threading.RLock()
+        self._starting = False
         self._exits: ExitStack | None = None
         self._portal: BlockingPortal | None = None
         self._stopped = False
 
     def start(self) -> None:
-        """As the asynchronous twin's, and start the background thread."""
+        """As the asynchronous twin's, and start the background thread. Raises ClientStateError when stop() is called meanwhile."""
         with self._lock:
-            if self._portal is not None or self._stopped:
+            if self._portal is not None or self._starting or self._stopped:
                 raise ClientStateError("this client was started before; make a new one")
+            self._starting = True
+        try:
             with ExitStack() as exits:
                 name = f"highwater-{type(self).__name__.lower()}"
                 portal = exits.enter_context(start_blocking_portal(name=name))
                 exits.enter_context(portal.wrap_async_context_manager(self._twin))
-                self._exits = exits.pop_all()
-                self._portal = portal
-            atexit.register(self.stop)
+                with self._lock:
+                    if self._stopped:
+                        raise ClientStateError("the client was stopped while it started")
+                    self._exits = exits.pop_all()
+                    self._portal = portal
+        finally:
+            self._starting = False
+        atexit.register(self.stop)
 
     def stop(self) -> None:
-        """As the asynchronous twin's, and end the background thread. Harmless when done twice, or never started."""
+        """As the asynchronous twin's, and end the background thread. Harmless when done twice, or never started.
+
+        A client that is starting ends once it has started.
+        """
         with self._lock:
             exits, self._exits = self._exits, None
             self._portal = None

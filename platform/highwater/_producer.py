@@ -53,6 +53,7 @@ _STATUS = {
 }
 # When the broker that just failed is the only one left, hurrying would only meet the same failure.
 SAME_BROKER_PAUSE_SECONDS = 0.1
+_CLOCKS_DIFFER_MS = 20  # the event loop's, by which a send ends, and ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ class AsyncProducer:
         self._default_topic_queue_nums = default_topic_queue_nums
         self._max_timeout_per_request_ms = send_msg_max_timeout_per_request_ms
         self._fault = FaultStrategy(enabled=send_latency_fault_enable, first_index=random.randrange(1 << 16))
+        self._looked_for: set[str] = set()  # topics whose masters are being looked for, as the time for a send was over
         self._unique_keys = UniqueKeyGenerator(local_address())
         self._tracer = Tracer(self._client, group, trace_topic) if enable_msg_trace else None
 
@@ -397,11 +399,19 @@ class AsyncProducer:
         if result is not None:
             return result
         timed_out = RequestTimeoutError(f"the message was not sent within {timeout} ms")
-        if failure is None or isinstance(failure, RequestTimeoutError):
+        has_no_answer = failure is None or isinstance(failure, RequestTimeoutError)
+        if has_no_answer and outgoing.topic not in self._looked_for:
             # A broker that stands still may have a successor too. The time is over, so the look is for the next send.
-            look = partial(self._client.look_for_master, outgoing.topic, timed_out, at_once=True)
-            self._client.tasks.start_soon(look)
+            self._looked_for.add(outgoing.topic)
+            self._client.spawn(partial(self._look_for_master, outgoing.topic, timed_out))
         raise failure or timed_out
+
+    async def _look_for_master(self, topic: str, error: HighwaterError) -> None:
+        """One look at a time for a topic, however many sends to it have failed."""
+        try:
+            await self._client.look_for_master(topic, error, at_once=True)
+        finally:
+            self._looked_for.discard(topic)
 
     async def _try(
         self, outgoing: _Outgoing, route: TopicRoute, queue: MessageQueue, deadline_ms: float, *, last_try: bool
@@ -425,6 +435,11 @@ class AsyncProducer:
             raise
         except HighwaterError:
             self._fault.failed(broker, _now_ms(), reachable=False)
+            raise
+        except anyio.get_cancelled_exc_class():
+            # The whole send's time may end a moment before this request's. A caller who ends it earlier says nothing of the broker.
+            if _now_ms() >= deadline_ms - _CLOCKS_DIFFER_MS:
+                self._fault.failed(broker, _now_ms(), reachable=False)
             raise
         now_ms = _now_ms()
         self._fault.succeeded(broker, now_ms - started_ms, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import anyio
 
@@ -37,11 +37,20 @@ class QueueLocks:
         """Until when a lock that was just granted may be relied on, on the monotonic clock."""
         return anyio.current_time() + LOCK_MAX_LIVE_SECONDS
 
-    async def lock(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[MessageQueue]]:
-        """The queues whose locks are ours now, and those that were refused; of the others no answer came."""
+    async def lock(
+        self, queues: Iterable[MessageQueue], is_wanted: Callable[[MessageQueue], bool] = lambda _: True
+    ) -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """The queues whose locks are ours now, and those that were refused; of the others no answer came.
+
+        Brokers are asked one after the other, and one may take long: what is not wanted any more by then is not asked for, as it
+        may have been given back meanwhile.
+        """
         locked: set[MessageQueue] = set()
         asked: set[MessageQueue] = set()
-        for (topic, broker_name), wanted in _by_broker(queues).items():
+        for (topic, broker_name), every in _by_broker(queues).items():
+            wanted = [queue for queue in every if is_wanted(queue)]
+            if not wanted:
+                continue
             body = bodies.LockBatchRequestBody(
                 consumer_group=self._group, client_id=self._client.client_id, mq_set=_to_wire(wanted)
             )

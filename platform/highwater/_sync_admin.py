@@ -168,7 +168,7 @@ class Admin(SyncClient[AsyncAdmin]):
         """Set the group to the first message stored at `timestamp_ms` or later (-1: to the end) in every queue.
 
         Members that are connected go there at once (Go's client: within 40 s). Without `force` a queue is only ever set back.
-        Returns the offsets.
+        Returns the offsets. Raises NoRouteError where a broker group has no master, before any is asked.
         """
         return self._run(self._twin.reset_offset_by_time, group, topic, timestamp_ms, force=force)
 

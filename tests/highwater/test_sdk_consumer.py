@@ -13,6 +13,7 @@ import pytest
 from highwater import AsyncPushConsumer, ConsumeFrom, MessageQueue, ReceivedMessage, RetryLater
 from highwater._client import ClientInstance, ClientOptions
 from highwater._offset_store import OffsetStore
+from highwater._queue_locks import QueueLocks
 from mqwire import bodies
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -355,6 +356,62 @@ def test_a_handler_that_awaited_a_task_which_was_cancelled_counts_as_failed(orde
     assert given_back == [0 if orderly else 1]
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Late(RetryLater):
+    def __init__(self) -> None:
+        """Not the base's, which sets what is read."""
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("error", [Wordless, Late])
+async def test_a_handler_whose_exception_is_badly_written_counts_as_failed(
+    orderly: bool, error: type[Exception]
+) -> None:
+    async def react(message: ReceivedMessage) -> None:
+        if len(got.messages) == 1:
+            raise error
+
+    got = Got(react)
+    async with scripted_cluster() as (name_server, broker):
+        options: dict[str, Any] = {
+            "orderly": orderly, "consume_threads": 1, "suspend_current_queue_time_ms": 10,
+        }  # fmt: skip
+        async with consuming(name_server, got, **options) as consumer:
+            broker.store(b"first")
+            broker.store(b"second")
+            await eventually(lambda: consumer._offsets.get(QUEUE) == 2)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_what_was_pulled_of_a_topic_that_is_unsubscribed_stays_in_its_queue(orderly: bool) -> None:
+    """Its queues are given back once the brokers have heard of it, which takes a moment."""
+
+    async def react(message: ReceivedMessage) -> None:
+        await anyio.sleep(0.02)
+
+    got = Got(react)
+    async with scripted_cluster() as (name_server, broker):
+        for number in range(30):
+            broker.store(b"%d" % number)
+
+        async def slow(request: RemotingCommand) -> RemotingCommand:
+            await anyio.sleep(0.5)
+            return broker.beat(request)
+
+        options: dict[str, Any] = {"orderly": orderly, "consume_threads": 1, "suspend_current_queue_time_ms": 10}
+        async with consuming(name_server, got, **options) as consumer:
+            await got.wait(3)
+            broker.server.scripts[RequestCode.HEART_BEAT] = slow
+            consumer.unsubscribe("t")
+            await eventually(lambda: QUEUE not in consumer.assigned_queues())
+        assert broker.server.of_code(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+        assert broker.offsets["t", 0] == len(got.messages) < 30
+
+
 async def test_a_handler_that_takes_too_long_counts_as_failed() -> None:
     async def hang(message: ReceivedMessage) -> None:
         await anyio.sleep_forever()
@@ -593,6 +650,33 @@ async def test_a_lock_that_an_orderly_consumer_gets_while_it_stops_is_given_back
         for requests in (locks, broker.server.of_code(RequestCode.UNLOCK_BATCH_MQ))
     )
     assert asked == given_back
+
+
+async def test_a_lock_that_was_given_back_while_another_broker_kept_silent_is_not_asked_for_again() -> None:
+    """One lock is asked for after the other, and locks are renewed while queues come and go."""
+    other, kept, asked = MessageQueue("t", "b", 0), {MessageQueue("t", "b", 0), QUEUE}, []
+    async with scripted_cluster() as (name_server, broker), scripted_server() as silent:
+
+        def goes_meanwhile(request: RemotingCommand) -> RemotingCommand:
+            kept.discard(QUEUE)
+            return broker.lock(request)
+
+        def asked_for(request: RemotingCommand) -> RemotingCommand:
+            asked.append(request)
+            return broker.lock(request)
+
+        silent.scripts[RequestCode.LOCK_BATCH_MQ] = goes_meanwhile
+        broker.server.scripts[RequestCode.LOCK_BATCH_MQ] = asked_for
+        name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route_script(
+            {"a": broker.server.address, "b": silent.address}, queues=1, topics=("t", "%RETRY%g")
+        )
+        client = ClientInstance(ClientOptions((name_server.address,)))
+        await client.start()
+        try:
+            locked, _ = await QueueLocks(client, "g").lock([other, QUEUE], kept.__contains__)
+        finally:
+            await client.stop()
+    assert (locked, asked) == ({other}, [])
 
 
 async def test_an_orderly_consumer_does_not_touch_a_queue_whose_lock_it_does_not_get() -> None:

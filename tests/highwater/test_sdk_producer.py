@@ -373,3 +373,53 @@ async def test_every_request_is_signed_those_to_name_servers_too() -> None:
         everything = [*brokers.name_server.requests, *brokers.a.requests, *brokers.b.requests]
         assert {request.code for request in everything} >= {SEND, RequestCode.GET_ROUTEINFO_BY_TOPIC}
         assert all(signature_2(request, "secret") == request.ext_fields["Signature"] for request in everything)
+
+
+async def test_a_broker_that_stands_still_is_left_alone_for_a_while() -> None:
+    """By the defaults one try has the whole time, and its end is the send's."""
+    async with cluster() as brokers, AsyncProducer(brokers.name_server.address, timeout_ms=300) as producer:
+        brokers.a.scripts[SEND] = lambda request: None
+        failed = 0
+        for _ in range(12):
+            try:
+                await producer.send(Message("t", b"x"))
+            except errors.RequestTimeoutError:
+                failed += 1
+    assert failed == 1
+
+
+async def test_a_caller_who_gives_up_says_nothing_of_the_broker() -> None:
+    async with cluster() as brokers, AsyncProducer(brokers.name_server.address, timeout_ms=60_000) as producer:
+        brokers.a.scripts[SEND] = lambda request: None
+        brokers.b.scripts[SEND] = lambda request: None
+        with anyio.move_on_after(0.2):
+            await producer.send(Message("t", b"x"))
+        brokers.a.scripts[SEND] = brokers.b.scripts[SEND] = stored
+        used = {(await producer.send(Message("t", b"x"))).queue.broker_name for _ in range(4)}
+    assert used == {"a", "b"}
+
+
+async def test_sends_that_fail_together_look_for_one_master_together() -> None:
+    async with cluster() as brokers, AsyncProducer(brokers.name_server.address, timeout_ms=200) as producer:
+        await producer.publish_queues("t")
+        for server in (brokers.a, brokers.b):
+            server.scripts[SEND] = lambda request: None
+        brokers.name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: None
+        looks: list[str] = []
+        look_for_master = producer._client.look_for_master
+
+        async def look(topic: str, error: errors.HighwaterError, **options: bool) -> None:
+            looks.append(topic)
+            await look_for_master(topic, error, **options)
+
+        producer._client.look_for_master = look  # type: ignore[method-assign] # counted
+
+        async def send() -> None:
+            with pytest.raises(errors.HighwaterError):
+                await producer.send(Message("t", b"x"))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(send)
+        await anyio.sleep(0.05)
+    assert looks == ["t"]

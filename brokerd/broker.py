@@ -349,7 +349,13 @@ class Broker:
             return
         if await repair_from_peers(self, begin_offset, partial(self._write_over, begin_offset)):
             return
-        if self.store.damaged_from is not None:
+        async with (
+            self.store_gate.alone()
+        ):  # retention may be deleting the damaged file, and nothing would put that right
+            self._declare_damaged(begin_offset)
+
+    def _declare_damaged(self, begin_offset: int) -> None:
+        if self.store.damaged_from is not None or begin_offset < self.store.min_physical_offset:
             return
         if self.replica.is_repairable(begin_offset):
             logger.error(

@@ -11,7 +11,7 @@ import trio
 from brokerd import broker as broker_module
 from brokerd.services import replica_follower
 from brokerd.services.remoting_client import RequestFailed
-from brokerd.store import StoreDamagedError
+from brokerd.store import MessageStore, StoreDamagedError
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import ReplicaPullRequestHeader, ReplicaPullResponseHeader
@@ -204,6 +204,25 @@ def test_a_leader_that_meets_damage_takes_messages_unless_no_replica_puts_it_rig
     trio.run(leader.broker._put_right, damaged_from)
     assert (leader.broker.refuses_sends() is None) is found
     assert (leader.store.locate_damage(damaged_from) is None) is found
+
+
+def test_a_leader_whose_retention_deletes_the_damage_while_replicas_are_asked_goes_on(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No replica's records could be written where there is no file any more: it would take no message again."""
+    leader, follower = brokers
+    damaged_from = leader.store_message("lasting").physical_offset
+    leader.store_message("lasting")
+    replicate(leader, follower)
+
+    async def asked(broker: object, offset: int, write: Callable[[bytes], Awaitable[None]]) -> bool:
+        monkeypatch.setattr(MessageStore, "min_physical_offset", offset + 1)
+        return False
+
+    monkeypatch.setattr(broker_module, "repair_from_peers", asked)
+    damage(leader, damaged_from)
+    trio.run(leader.broker._put_right, damaged_from)
+    assert leader.broker.refuses_sends() is None
 
 
 class Link:

@@ -64,14 +64,23 @@ def _promotion_counts_on_the_row() -> Patched:
     return both
 
 
-def _bug(name: str, patched: Any, replicas: int | None = None) -> PlantedBug:
-    return PlantedBug(name, "changing", "sync", patched, replicas)
+def _bug(name: str, patched: Any, replicas: int | None = None, weather: str = "") -> PlantedBug:
+    return PlantedBug(name, "changing", "sync", patched, replicas, weather=weather)
 
 
 CHANGING_BUGS = (
     _bug("the old mode confirms what follows the change", _old_rule_after_the_record),
     _bug("a change is in force from its append", _in_force_from_the_append),
     _bug("a restarted replica forgets the mode", _mode_forgotten_at_a_restart),
-    _bug("a restarted replica forgets an unconfirmed change", _forgotten_at_a_restart_if_unconfirmed),
-    _bug("a promotion counts on the mode in the row while a change hangs", _promotion_counts_on_the_row, 3),
+    _bug(
+        "a restarted replica forgets an unconfirmed change",
+        _forgotten_at_a_restart_if_unconfirmed,
+        weather="change and restart",
+    ),
+    _bug(
+        "a promotion counts on the mode in the row while a change hangs",
+        _promotion_counts_on_the_row,
+        3,
+        "change and leave",
+    ),
 )

@@ -59,7 +59,8 @@ class ChangingFaults(QuorumFaults):
             kinds += [(self._power_cut, 2.0), (self._power_cut_of_all, 0.5), (self._power_cut_of_a_majority, 0.5)]
         self._kinds = [(kind, weight) for kind, weight in kinds if random.random() < 0.5] or kinds
         self._kinds.append((self._change_mode, random.choice((2.0, 4.0, 8.0))))
-        self._kinds += self._planned(world.seed)
+        weather = {"change and leave": self._change_and_leave, "change and restart": self._change_and_restart}
+        self._kinds += self._plenty_of(weather[world.weather]) if world.weather else self._planned(world.seed)
         self._mean_s = random.choice((0.4, 0.8, 1.5))
         self.dies_after_answer = random.choice((0.0, 0.0, 0.02, 0.1)) if self._power_cuts else 0.0
         world.network.loss = random.choice((0.0, 0.0, 0.01, 0.05))
@@ -142,6 +143,29 @@ class ChangingFaults(QuorumFaults):
             self._later(4.0, leader.start)
 
         loop.after(_LOOK_S, look)
+
+    def _change_and_restart(self) -> None:
+        """A follower starts again that holds the record of a change, and does not know that it is confirmed. No seed has it by its
+        number: some planted bugs are looked for in it.
+        """
+        loop, mode_operator, leader = self._loop, self._world.mode_operator, self._leader()
+        machine = loop.random.choice([one for one in self._machines if one is not leader])
+        if not mode_operator.settled or loop.now_s < self._composed_until_s or machine.out_of_service:
+            return
+        self._composed_until_s = loop.now_s + _COMPOSED_S
+        self._change_mode()
+
+        def look() -> None:
+            process = machine.process
+            if self.stopped or process is None or mode_operator.operation is None:
+                return
+            if process.replica.modes.pending is None:
+                loop.after(_LOOK_S / 10, look)
+                return
+            machine.kill()
+            self._later(0.5, machine.start)
+
+        loop.after(_LOOK_S / 10, look)
 
     def _new_disk_while_the_mode_changes(self) -> None:
         """As the runbook says, whatever is asked meanwhile: a follower only, stopped until its leader has left it out."""

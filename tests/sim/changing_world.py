@@ -45,8 +45,11 @@ CHANGE_S = 20.0
 class ChangingWorld(QuorumWorld):
     """All endpoints of one run. `mode` is what the group is founded in; "single" grows first, one replica after the other."""
 
-    def __init__(self, flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> None:
+    def __init__(
+        self, flush: str, seed: int, *, replicas: int | None = None, weather: str = "", show: bool = False
+    ) -> None:
         self.flush = flush
+        self.weather = weather
         self.seed = seed
         self.loop = EventLoop(seed, show=show)
         random = self.loop.random
@@ -287,6 +290,8 @@ class ChangingWorld(QuorumWorld):
         return sum(sender.acknowledged for sender in self.senders)
 
 
-def run_changing_seed(flush: str, seed: int, *, replicas: int | None = None, show: bool = False) -> Outcome:
-    """One run, judged."""
-    return judged(ChangingWorld(flush, seed, replicas=replicas, show=show), seed)
+def run_changing_seed(
+    flush: str, seed: int, *, replicas: int | None = None, weather: str = "", show: bool = False
+) -> Outcome:
+    """One run, judged. `weather`: a composed fault that it has plenty of, whatever its number."""
+    return judged(ChangingWorld(flush, seed, replicas=replicas, weather=weather, show=show), seed)

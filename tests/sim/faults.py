@@ -84,7 +84,10 @@ class Faults:
     def _planned(self, seed: int) -> list[tuple[Callable[[], None], float]]:
         """Composed faults that chance hardly brings about: some seeds have plenty of one, by their number."""
         plan = self._plans().get(seed % PLAN_EVERY)
-        return [] if plan is None else [(plan, sum(weight for _, weight in self._kinds))]
+        return [] if plan is None else self._plenty_of(plan)
+
+    def _plenty_of(self, kind: Callable[[], None]) -> list[tuple[Callable[[], None], float]]:
+        return [(kind, sum(weight for _, weight in self._kinds))]
 
     def _plans(self) -> dict[int, Callable[[], None]]:
         plans: dict[int, Callable[[], None]] = {

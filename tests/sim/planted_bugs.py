@@ -33,7 +33,7 @@ Patch = Callable[[], AbstractContextManager[Any]]
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
     """One of them. `promotions`: whether a control plane helps the groups that it is looked for in; `indexes`: whether all of
-    these index their messages, as a few of a campaign do.
+    these index their messages, as a few of a campaign do; `weather`: the composed fault that each has plenty of.
     """
 
     name: str
@@ -43,11 +43,18 @@ class PlantedBug:
     replicas: int | None = None
     promotions: bool = True
     indexes: bool = False
+    weather: str = ""
 
     def run(self, seed: int) -> Outcome:
         """One seed of the groups that it is looked for in; the bug is there if it is patched in."""
         return run_seed(
-            self.mode, self.flush, seed, replicas=self.replicas, promotions=self.promotions, indexes=self.indexes
+            self.mode,
+            self.flush,
+            seed,
+            replicas=self.replicas,
+            promotions=self.promotions,
+            indexes=self.indexes,
+            weather=self.weather,
         )
 
 

@@ -18,11 +18,14 @@ def run_seed(
     replicas: int | None = None,
     promotions: bool = True,
     indexes: bool = False,
+    weather: str = "",
     show: bool = False,
 ) -> Outcome:
-    """One run, judged; the seed says how many replicas there are unless `replicas` does. Only `world` needs the other two."""
+    """One run, judged; the seed says how many replicas there are unless `replicas` does. `promotions` and `indexes` are for groups
+    of one mode that is assigned a leader, `weather` for those whose mode changes.
+    """
     if mode == "dledger":
         return run_quorum_seed(flush, seed, replicas=replicas, show=show)
     if mode == "changing":
-        return run_changing_seed(flush, seed, replicas=replicas, show=show)
+        return run_changing_seed(flush, seed, replicas=replicas, weather=weather, show=show)
     return world.run_seed(mode, flush, seed, replicas=replicas, promotions=promotions, indexes=indexes, show=show)

@@ -236,8 +236,8 @@ def _higher_epoch_ignored() -> AbstractContextManager[Any]:
 def _old_answers_appended() -> AbstractContextManager[Any]:
     received = Replica.received
 
-    def takes(self: Replica, data: bytes, at_offset: int, epoch: int, leader_confirm_offset: int) -> None:
-        received(self, data, at_offset, self.epoch, leader_confirm_offset)
+    def takes(self: Replica, data: bytes, at_offset: int, epoch: int, leader_confirm_offset: int, **how: Any) -> None:
+        received(self, data, at_offset, self.epoch, leader_confirm_offset, **how)
 
     both = ExitStack()
     both.enter_context(patch.object(Replica, "received", takes))
@@ -268,9 +268,9 @@ def _refused_sends_are_stored() -> AbstractContextManager[Any]:
 def _disk_joins_before_it_has_caught_up() -> AbstractContextManager[Any]:
     received = Replica.received
 
-    def joins(self: Replica, *data: Any) -> None:
+    def joins(self: Replica, *data: Any, **how: Any) -> None:
         self._joins_at = 0
-        received(self, *data)
+        received(self, *data, **how)
 
     return patch.object(Replica, "received", joins)
 

@@ -42,6 +42,7 @@ _HOSTS_V6 = 0x30  # of sysFlag
 _BYTES_APART_MAX = BLOCK_BYTES // 2 // ENTRY.size
 _UNREADABLE_MAX = 64  # entries in a row that are passed over in a search by time
 _DAMAGE_MAX = 4_096  # the same at a queue's beginning, which would be stuck there
+_ONE_BY_ONE_MAX = 256  # messages that a search by time looks at from a queue's beginning before its steps grow
 _LIKELY_CACHED_BYTES = 1024 * 1024 * 1024
 
 
@@ -335,10 +336,17 @@ class MessageReader:
     def expired_to(self, queue: ConsumeQueue, timestamp_ms: int) -> int:
         """The first message that was not stored before a moment: all in front of it may go.
 
-        Looked for from the front, in steps that grow: where a clock was wrong for a while the queue is not in order, and a look in
-        its middle would pass over messages that are younger.
+        Looked for from the front: where a clock was wrong for a while the queue is not in order, and a look in its middle would
+        pass over messages that are younger. One after the other at first, which is exact, then in steps that grow: what has
+        expired in a look's interval is seldom more, and after a long stop no one waits for each.
         """
         low, high, step = self.min_offset(queue), self.max_offset(queue), 1
+        one_by_one_until = min(high, low + _ONE_BY_ONE_MAX)
+        while low < one_by_one_until:
+            known, stored = self._stored_from(queue, low, high, _DAMAGE_MAX)
+            if known is None or stored >= timestamp_ms:
+                return low
+            low = known + 1
         while low < high:
             probe = min(low + step - 1, high - 1)
             known, stored = self._stored_from(queue, probe, high, _UNREADABLE_MAX if step > 1 else _DAMAGE_MAX)

@@ -136,8 +136,11 @@ def test_a_stretch_of_records_that_cannot_be_read_holds_up_no_ones_end(broker: B
     assert bounds(broker) == (100, 110)
 
 
-def test_times_of_a_clock_that_was_behind_take_no_younger_messages_with_them(broker: BrokerUnderTest) -> None:
-    ten_hours_of_messages(broker, behind=range(54, 57))
+@pytest.mark.parametrize("behind", [range(54, 57), range(12, 110)])
+def test_times_of_a_clock_that_was_behind_take_no_younger_messages_with_them(
+    broker: BrokerUnderTest, behind: range
+) -> None:
+    ten_hours_of_messages(broker, behind=behind)
     expire(broker)
     assert bounds(broker) == (10, 110)
 

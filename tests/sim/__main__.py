@@ -6,7 +6,8 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.sim.campaign import OtherCommitError, campaign
@@ -105,14 +106,49 @@ def _cell(violation: str | None) -> str:
     return (violation or "").replace("|", "/").replace("\n", " ")[:120]
 
 
+class MisfitError(Exception):
+    """What a planted bug changes is called in another way by now: it is found because nothing works, and proves nothing."""
+
+
 def find(bug: PlantedBug, first_seed: int, seeds: int) -> Outcome | None:
-    """The first seed that finds it."""
-    with bug.patch():
+    """The first seed that finds it. Raises MisfitError."""
+    with bug.patch(), _misfits() as misfits:
         for seed in range(first_seed, first_seed + seeds):
             outcome = bug.run(seed)
+            if misfits:
+                raise MisfitError(f"{bug.name}: {misfits[0]}")
             if outcome.violation is not None:
                 return outcome
     return None
+
+
+@contextmanager
+def _misfits() -> Iterator[list[str]]:
+    """Collects the TypeErrors of calls to functions that a test has defined within another one, which brokers catch and log."""
+    found: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            error = record.exc_info[1] if record.exc_info else None
+            found.extend(str(one) for one in _each(error) if isinstance(one, TypeError) and "<locals>" in str(one))
+
+    root, disabled = logging.getLogger(), logging.root.manager.disable
+    handlers = root.handlers[:]
+    root.handlers[:] = [Handler()]
+    logging.disable(logging.INFO)
+    try:
+        yield found
+    finally:
+        logging.disable(disabled)
+        root.handlers[:] = handlers
+
+
+def _each(error: BaseException | None) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _each(one)
+    elif error is not None:
+        yield error
 
 
 if __name__ == "__main__":

@@ -166,8 +166,8 @@ def _leads_again_without_asking() -> AbstractContextManager[Any]:
 def _expected_epoch_unchecked() -> AbstractContextManager[Any]:
     promote = Replica.promote
 
-    def unchecked(self: Replica, expected_epoch: int, *others: Any) -> None:
-        promote(self, self.epoch, *others)
+    def unchecked(self: Replica, expected_epoch: int, *others: Any, **how: Any) -> None:
+        promote(self, self.epoch, *others, **how)
 
     return patch.object(Replica, "promote", unchecked)
 

@@ -209,7 +209,7 @@ def _commit_answered_when_appended() -> Patched:
 
 
 def _followers_tables_stay() -> Patched:
-    return patch.object(MetadataLog, "receive", lambda self, data: iter([data] if data else []))
+    return patch.object(MetadataLog, "receive", lambda self, data, *_: iter([data] if data else []))
 
 
 def _tables_not_rebuilt_at_a_start() -> Patched:

@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from brokerd.replica.replica import Replica
 from brokerd.store import MessageStore
-from tests.sim.__main__ import PLANTED_BUGS, find
+from tests.sim.__main__ import PLANTED_BUGS, MisfitError, find
 from tests.sim.changing_world import run_changing_seed
 from tests.sim.mode_operator import CHANGEABLE
 from tests.sim.planted_bugs import PlantedBug
@@ -238,3 +241,16 @@ def test_a_planted_bug_is_found(bug: PlantedBug) -> None:
     quick = QUICK_BUGS[bug.name]
     seeds = range(1, quick + 1) if isinstance(quick, int) else quick
     assert find(bug, seeds.start, len(seeds)) is not None
+
+
+def test_a_planted_bug_that_does_not_fit_what_it_is_planted_in_finds_nothing() -> None:
+    """Each pull of a follower ends with an error then, and no follower ever follows."""
+
+    def received_in_another_way() -> AbstractContextManager[Any]:
+        def received(self: Replica) -> None:
+            """Without the arguments that it is called with."""
+
+        return patch.object(Replica, "received", received)
+
+    with pytest.raises(MisfitError, match="received"):
+        find(PlantedBug("one of yesterday", "async", "sync", received_in_another_way), 1, 1)

@@ -349,9 +349,8 @@ class Broker:
             return
         if await repair_from_peers(self, begin_offset, partial(self._write_over, begin_offset)):
             return
-        async with (
-            self.store_gate.alone()
-        ):  # retention may be deleting the damaged file, and nothing would put that right
+        # Retention may be deleting the damaged file, and nothing would put that right.
+        async with self.store_gate.alone():
             self._declare_damaged(begin_offset)
 
     def _declare_damaged(self, begin_offset: int) -> None:

@@ -255,9 +255,8 @@ def _changed_meanwhile(topic: Topic) -> Topic | None:
     now = same_name.select_related("cluster__tenant").first()
     if now is None:
         with transaction.atomic():
-            Cluster.objects.select_for_update().get(
-                pk=topic.cluster_id
-            )  # no one makes it again meanwhile: topic_create
+            # No one makes it again meanwhile: topic_create waits for the same row.
+            Cluster.objects.select_for_update().get(pk=topic.cluster_id)
             if not same_name.exists():
                 with cluster_admin(topic.cluster) as admin:
                     admin.delete_topic(topic.name, cluster=topic.cluster.slug)

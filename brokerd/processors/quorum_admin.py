@@ -12,6 +12,7 @@ from brokerd.quorum_commands import message_in, reply_to
 from brokerd.replica.elections import Elections
 from brokerd.replica.epoch_record import Policy
 from brokerd.replica.errors import RoleRefused
+from brokerd.replica.mode_change import LeaderSeen
 from brokerd.replica.quorum_messages import BeginEpoch, Noted
 from brokerd.replies import Refusal, Reply
 from mqwire.codes import HighwaterRequestCode, ResponseCode
@@ -63,8 +64,11 @@ def change_mode(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
         in_sync_replicas=header.in_sync_replicas,
         min_in_sync_replicas=header.min_in_sync_replicas,
     )
+    seen = None
+    if header.epoch is not None and header.end_offset is not None:
+        seen = LeaderSeen(header.epoch, header.end_offset)
     try:
-        broker.replica.modes.request(policy, broker.clock.monotonic(), broker.clock.time_ms())
+        broker.replica.modes.request(policy, broker.clock.monotonic(), broker.clock.time_ms(), seen)
     except RoleRefused as refused:
         code = ResponseCode.INVALID_PARAMETER if refused.for_good else ResponseCode.ILLEGAL_OPERATION
         raise Refusal(code, str(refused)) from refused

@@ -50,6 +50,14 @@ class PendingMode:
     members: Members | None  # the voters from then on; None where the leader is assigned
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderSeen:
+    """What a request for another mode goes by: the leader's epoch, and where its log ended then, in bytes."""
+
+    epoch: int
+    end_offset: int
+
+
 class _Elections(Protocol):
     @property
     def change_pending(self) -> bool: ...
@@ -152,10 +160,19 @@ class ModeChange:
         if self._in_force_until is not None and self._in_force_until > end_offset:
             self._in_force_until = None
 
-    def request(self, policy: Policy, now_s: float, now_ms: int) -> None:
-        """As the leader, write the change; raises RoleRefused. In force once confirmed, see `adopt`."""
+    def request(self, policy: Policy, now_s: float, now_ms: int, seen: LeaderSeen | None = None) -> None:
+        """As the leader, write the change; raises RoleRefused. In force once confirmed, see `adopt`.
+
+        `seen` is what the one who asks has seen of this leader. A request may come late, when others have been asked for and
+        carried out: it is refused if a record of a mode was written since, or the leader has another epoch.
+        """
         replica = self._replica
         members = self._checked(policy)
+        if seen is not None and (seen.epoch != replica.epoch or seen.end_offset < (self._in_force_until or 0)):
+            raise RoleRefused(
+                f"the group has been changed to mode {replica.settings.mode}, or its leader, since this was asked for; look"
+                " at haStatus, and ask again"
+            )
         begin_offset = self._store.end_offset
         try:
             end_offset = replica.append_record(MODE, replica.epoch, members or Members(()), now_ms, policy)

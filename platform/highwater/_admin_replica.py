@@ -179,14 +179,26 @@ class ReplicaAdmin(AdminBase):
         return await self._status(address, request)
 
     async def change_mode(
-        self, address: str, group: str, mode: str, *, in_sync_replicas: int = 1, min_in_sync_replicas: int = 1
+        self,
+        address: str,
+        group: str,
+        mode: str,
+        *,
+        in_sync_replicas: int = 1,
+        min_in_sync_replicas: int = 1,
+        leader: ReplicaStatus | None = None,
     ) -> ReplicaStatus:
         """Ask a group's leader for another mode: single, async, sync or dledger, one step at a time; written when answered.
 
-        It is in force when `replica_status` shows it, on each replica by itself. Raises BrokerError when it is refused.
+        It is in force when `replica_status` shows it, on each replica by itself. `leader` is what that said of the leader: a
+        request that arrives when the group has been changed since is refused. Raises BrokerError when it is refused.
         """
         request = replica_requests.change_mode(
-            group, mode, in_sync_replicas=in_sync_replicas, min_in_sync_replicas=min_in_sync_replicas
+            group,
+            mode,
+            in_sync_replicas=in_sync_replicas,
+            min_in_sync_replicas=min_in_sync_replicas,
+            leader=leader,
         )
         return await self._status(address, request)
 

@@ -237,7 +237,9 @@ def change_mode(
     """Change the mode of a running group, without stopping a replica."""
     with session.admin() as admin:
         leader = _need_leader(admin, group)
-        admin.change_mode(leader.address, group, mode, in_sync_replicas=in_sync, min_in_sync_replicas=least)
+        admin.change_mode(
+            leader.address, group, mode, in_sync_replicas=in_sync, min_in_sync_replicas=least, leader=leader
+        )
         deadline_s = time.monotonic() + _WAIT_S
         modes: dict[int, str] = {}
         while time.monotonic() < deadline_s and set(modes.values()) != {mode}:

@@ -452,11 +452,19 @@ class Admin(SyncClient[AsyncAdmin]):
         return self._run(self._twin.change_members, address, group, change, replica_id, replica_address=replica_address)
 
     def change_mode(
-        self, address: str, group: str, mode: str, *, in_sync_replicas: int = 1, min_in_sync_replicas: int = 1
+        self,
+        address: str,
+        group: str,
+        mode: str,
+        *,
+        in_sync_replicas: int = 1,
+        min_in_sync_replicas: int = 1,
+        leader: ReplicaStatus | None = None,
     ) -> ReplicaStatus:
         """Ask a group's leader for another mode: single, async, sync or dledger, one step at a time; written when answered.
 
-        It is in force when `replica_status` shows it, on each replica by itself. Raises BrokerError when it is refused.
+        It is in force when `replica_status` shows it, on each replica by itself. `leader` is what that said of the leader: a
+        request that arrives when the group has been changed since is refused. Raises BrokerError when it is refused.
         """
         return self._run(
             self._twin.change_mode,
@@ -465,6 +473,7 @@ class Admin(SyncClient[AsyncAdmin]):
             mode,
             in_sync_replicas=in_sync_replicas,
             min_in_sync_replicas=min_in_sync_replicas,
+            leader=leader,
         )
 
     def diverged_list(self, address: str) -> tuple[DivergedFile, ...]:

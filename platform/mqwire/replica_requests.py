@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mqwire.bodies import ReplicaStatus
 from mqwire.codes import HighwaterRequestCode
 from mqwire.header import CustomHeader
 from mqwire.headers_replica import (
@@ -98,9 +99,25 @@ def change_members(
     return ReplicaRequest(HighwaterRequestCode.REPLICA_MEMBERS, header)
 
 
-def change_mode(group: str, mode: str, *, in_sync_replicas: int = 1, min_in_sync_replicas: int = 1) -> ReplicaRequest:
-    """Replicate in another mode; written when answered, in force on each replica when its status shows it."""
+def change_mode(
+    group: str,
+    mode: str,
+    *,
+    in_sync_replicas: int = 1,
+    min_in_sync_replicas: int = 1,
+    leader: ReplicaStatus | None = None,
+) -> ReplicaRequest:
+    """Replicate in another mode; written when answered, in force on each replica when its status shows it.
+
+    `leader` is what the one that is asked has said of itself: it refuses if it has been asked for a mode since, so that a
+    request that comes late undoes no change.
+    """
     header = ReplicaModeRequestHeader(
-        group=group, mode=mode, in_sync_replicas=in_sync_replicas, min_in_sync_replicas=min_in_sync_replicas
+        group=group,
+        mode=mode,
+        in_sync_replicas=in_sync_replicas,
+        min_in_sync_replicas=min_in_sync_replicas,
+        epoch=None if leader is None else leader.epoch,
+        end_offset=None if leader is None else leader.end_offset,
     )
     return ReplicaRequest(HighwaterRequestCode.REPLICA_MODE, header)

@@ -12,6 +12,7 @@ from brokerd.replica.epoch_file import EpochFile
 from brokerd.replica.epoch_record import Policy, pending_modes
 from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
+from brokerd.replica.mode_change import LeaderSeen
 from mqwire.codes import HighwaterRequestCode, ResponseCode
 from mqwire.headers_replica import ReplicaModeRequestHeader
 from mqwire.mode import Mode
@@ -693,6 +694,54 @@ def test_one_that_elects_refuses_a_reclaim_while_it_hears_a_leader() -> None:
     with pytest.raises(RoleRefused, match="the leader of epoch 1 answers here"):
         group[1].replica.grant_reclaim(replica_id=2, epoch=2, last_epoch=1, end_offset=1 << 30, address="r2")
     assert group[1].replica.epoch == 1
+
+
+def seen(node: Node) -> LeaderSeen:
+    return LeaderSeen(node.replica.epoch, node.store.end_offset)
+
+
+def test_a_request_that_comes_when_the_group_was_changed_since_is_refused() -> None:
+    """The network had it twice: the second one took back a change that had been called done."""
+    group = electing()
+    leader = group[0]
+    change(leader, SYNC)
+    settle(group)
+    asked_by = seen(leader)
+    leader.replica.modes.request(ASYNC, leader.now_s, FIRST_MS, asked_by)
+    leader.flush()
+    settle(group)
+    change(leader, SYNC)
+    settle(group)
+    with pytest.raises(RoleRefused, match="changed to mode sync, or its leader, since this was asked for"):
+        leader.replica.modes.request(ASYNC, leader.now_s, FIRST_MS, asked_by)
+    leader.replica.modes.request(ASYNC, leader.now_s, FIRST_MS, seen(leader))
+    leader.flush()
+    settle(group)
+    assert modes(group) == ["async"] * 3
+
+
+def test_a_request_is_refused_too_late_by_a_leader_that_was_restarted_since() -> None:
+    group = assigned()
+    asked_by = seen(group[0])
+    change(group[0], SYNC)
+    settle(group)
+    group[0].restart()
+    group[0].replica.promote(1, 2, group[0].now_s, FIRST_MS)
+    settle(group)
+    for old in (asked_by, LeaderSeen(2, asked_by.end_offset)):
+        with pytest.raises(RoleRefused, match="since this was asked for"):
+            group[0].replica.modes.request(ASYNC, group[0].now_s, FIRST_MS, old)
+    group[0].replica.modes.request(ASYNC, group[0].now_s, FIRST_MS, seen(group[0]))
+
+
+def test_a_late_request_says_in_its_refusal_what_to_do(broker: BrokerUnderTest) -> None:
+    header = ReplicaModeRequestHeader(
+        group=broker.broker.replica.settings.group, mode="async", epoch=broker.broker.replica.epoch + 1, end_offset=0
+    )
+    answer = broker.ask(HighwaterRequestCode.REPLICA_MODE, header)
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert answer.remark is not None
+    assert answer.remark.endswith("since this was asked for; look at haStatus, and ask again")
 
 
 def test_a_mode_that_no_group_has_is_refused_by_its_name(broker: BrokerUnderTest) -> None:

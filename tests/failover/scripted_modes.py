@@ -14,6 +14,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.clusters.replica_remoting import Answer
 from controlplane.failover.mode import apis, steps
 from controlplane.provisioning.processes import Daemon
+from mqwire.bodies import ReplicaStatus
 from tests.controlplane.driver_twin import DriverTwin
 from tests.failover.electing import all_running
 from tests.failover.scripted_quorum import ScriptedQuorum
@@ -89,7 +90,9 @@ class ScriptedModes:
         self.modes = dict.fromkeys(self.modes, self.modes[leader])
         return reported
 
-    def _change(self, cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
+    def _change(
+        self, cluster: Cluster, leader: ReplicaStatus, *, group: str, mode: str, in_sync_replicas: int
+    ) -> Answer:
         self.before_call(f"mode {mode}")
         self.asked.append(f"{mode} {in_sync_replicas}")
         assert self.group.leader is not None

@@ -324,7 +324,8 @@ class BrokerProcess:
                 self.refused()
         elif isinstance(request, QueryOffset) and reply.code == ResponseCode.SUCCESS:
             offset = reply.header(QueryConsumerOffsetResponseHeader).offset
-            self.history.resumes(self.name, request.queue, offset, newest=self.leads_newest())
+            if self.leads_newest():
+                self.history.check_offset(self.name, request.queue, offset, asked_at=request.asked_at)
         elif isinstance(request, CommitOffset | ResetOffset | ChangeTopic):
             if (
                 reply.code == ResponseCode.SUCCESS and reply.remark is None

@@ -42,6 +42,11 @@ class GroupOffsets:
 
     # --- what happens
 
+    @property
+    def moment(self) -> int:
+        """Now."""
+        return self._moment
+
     def _next(self) -> int:
         self._moment += 1
         return self._moment
@@ -68,23 +73,26 @@ class GroupOffsets:
 
     # --- what must be so
 
-    def least(self, queue: int) -> int | None:
-        """The group resumes there, or at a higher offset; None where nothing that was answered is sure."""
-        last, unsure = self._last_reset(queue)
+    def least(self, queue: int, asked_at: float = inf) -> int | None:
+        """The group resumes there, or at a higher offset; None where nothing that was answered is sure.
+
+        For someone who asked for it at that moment: the broker may have looked before what was answered since was done.
+        """
+        last, unsure = self._last_reset(queue, asked_at)
         answered = [
             change.offset
             for change in self._commits.get(queue, ())
-            if self._is_sure(change) and (last is None or change.asked_at > (last.answered_at or 0))
+            if self._is_sure(change, asked_at) and (last is None or change.asked_at > (last.answered_at or 0))
         ]
         if last is not None:
             answered.append(last.offset)
         return min([max(answered), *unsure]) if answered else None
 
-    def most(self, queue: int) -> float:
+    def most(self, queue: int, asked_at: float = inf) -> float:
         """The group resumes at most where it committed, or was reset to; what was committed before a reset does not count after
-        it.
+        it. `asked_at` as above.
         """
-        last, unsure = self._last_reset(queue)
+        last, unsure = self._last_reset(queue, asked_at)
         if last is None:
             return max([0, *(change.offset for change in self._commits.get(queue, ())), *unsure])
         later = [change.offset for change in self._commits.get(queue, ()) if not change.is_over_before(last.asked_at)]
@@ -109,17 +117,19 @@ class GroupOffsets:
     def queues(self) -> list[int]:
         return sorted(self._commits.keys() | self._resets.keys())
 
-    def _is_sure(self, change: OffsetChange) -> bool:
-        return change.copy is not None and not self._may_be_lost(change.copy)
+    def _is_sure(self, change: OffsetChange, asked_at: float) -> bool:
+        if change.copy is None or change.answered_at is None or change.answered_at > asked_at:
+            return False
+        return not self._may_be_lost(change.copy)
 
     def _standing_resets(self, queue: int) -> list[OffsetChange]:
         """Those that no broker refused."""
         return [reset for reset in self._resets.get(queue, ()) if reset.copy is not None or reset.over_at == inf]
 
-    def _last_reset(self, queue: int) -> tuple[OffsetChange | None, list[int]]:
+    def _last_reset(self, queue: int, asked_at: float) -> tuple[OffsetChange | None, list[int]]:
         """The last one that is done for sure, and where others go that may be done after it, or be done at all."""
         resets = self._standing_resets(queue)
-        sure = [reset for reset in resets if self._is_sure(reset)]
+        sure = [reset for reset in resets if self._is_sure(reset, asked_at)]
         last = max(sure, key=lambda reset: reset.answered_at or 0, default=None)
         unsure = [
             reset.offset

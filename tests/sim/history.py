@@ -314,14 +314,11 @@ class History:
             self.seen[key] = Seen(attempt.number, Copy(node, epoch, start, end, queue_offset), confirmed)
             self.counts["read"] += 1
 
-    def resumes(self, node: str, queue: int, offset: int, *, newest: bool) -> None:
-        """A consumer got its group's offset."""
-        if newest:
-            self.check_offset(node, queue, offset)
-
-    def check_offset(self, node: str, queue: int, offset: int) -> None:
-        """A group's offset may not have fallen but by a reset, nor risen after one but by later commits."""
-        least, most = self.offsets.least(queue), self.offsets.most(queue)
+    def check_offset(self, node: str, queue: int, offset: int, *, asked_at: float = inf) -> None:
+        """A group's offset, which someone asked for at that moment, may not have fallen but by a reset, nor risen after one but
+        by later commits.
+        """
+        least, most = self.offsets.least(queue, asked_at), self.offsets.most(queue, asked_at)
         if least is not None and offset < least:
             raise Violation(
                 f"the offset of queue {queue} is {offset} on {node}, and {least} was committed, or reset to"

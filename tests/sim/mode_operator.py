@@ -277,7 +277,7 @@ class ModeOperator(ControlPlane):
                 return (yield from self._look_at_groups())
             case order.ChangeMode(_, leader, mode, in_sync_replicas):
                 policy = Policy(mode=mode, in_sync_replicas=in_sync_replicas)
-                return (yield from self.ask(leader.replica_id, ChangeMode(policy)))
+                return (yield from self.ask(leader.replica_id, ChangeMode(policy, leader)))
         raise TypeError(f"no change asks for {request!r}")
 
     def _look_at_groups(self) -> Asking[order.Answers]:

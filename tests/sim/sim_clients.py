@@ -192,7 +192,8 @@ class Consumer(_LeaderSeeker):
             self._offsets[queue] = max(0, offset)
             self.run()
 
-        self.network.call(self, self.believed, QueryOffset(queue), answered, timeout_s=0.5)
+        query = QueryOffset(queue, self.history.offsets.moment)
+        self.network.call(self, self.believed, query, answered, timeout_s=0.5)
 
     def _read(self, queue: int, target: str) -> None:
         def answered(answer: ReadAnswer | None) -> None:

@@ -43,6 +43,7 @@ class QueryOffset(NamedTuple):
     """Answered by the offset, -1 where the group has none."""
 
     queue: int  # its number (wire.py)
+    asked_at: int  # in the order of all that happened (group_offsets.py)
 
 
 class CommitOffset(NamedTuple):
@@ -103,9 +104,10 @@ class Freeze(NamedTuple):
 
 
 class ChangeMode(NamedTuple):
-    """What `changeMode` asks the leader for."""
+    """What `changeMode` asks the leader for, which said this of itself."""
 
     policy: Policy
+    leader: ReplicaStatus
 
 
 class RoleAnswer(NamedTuple):

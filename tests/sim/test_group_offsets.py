@@ -101,6 +101,21 @@ def test_of_two_resets_at_the_same_time_either_may_count(offsets: GroupOffsets) 
     assert bounds(offsets) == (4, 8)
 
 
+def test_who_asks_before_a_reset_is_answered_may_be_told_the_offset_of_before(offsets: GroupOffsets) -> None:
+    committed(offsets, 3)
+    asked_at = offsets.moment
+    reset(offsets, 5)
+    assert (offsets.least(QUEUE, asked_at), offsets.most(QUEUE, asked_at)) == (3, 5)
+    assert bounds(offsets) == (5, 5)
+
+
+def test_who_asks_before_a_commit_is_answered_may_not_be_told_less_than_the_one_before(offsets: GroupOffsets) -> None:
+    committed(offsets, 3)
+    asked_at = offsets.moment
+    committed(offsets, 5)
+    assert (offsets.least(QUEUE, asked_at), offsets.most(QUEUE, asked_at)) == (3, 5)
+
+
 def test_a_reset_passes_over_what_was_not_committed(offsets: GroupOffsets) -> None:
     committed(offsets, 3)
     change = offsets.reset_asked(QUEUE, 5)

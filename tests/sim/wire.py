@@ -238,6 +238,8 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     mode=request.policy.mode,
                     in_sync_replicas=request.policy.in_sync_replicas,
                     min_in_sync_replicas=request.policy.min_in_sync_replicas,
+                    epoch=request.leader.epoch,
+                    end_offset=request.leader.end_offset,
                 ),
             )
         case TransferTo(int(target)) | Change(kind="transfer", replica_id=int(target)):

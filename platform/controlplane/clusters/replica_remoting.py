@@ -299,10 +299,12 @@ def replica_members(
     return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)
 
 
-def replica_mode(cluster: Cluster, address: str, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
-    """Ask a group's leader for another mode; written when answered, in force on each replica when its status shows it."""
-    request = replica_requests.change_mode(group, mode, in_sync_replicas=in_sync_replicas)
-    return _change(address, _access(cluster), request, _STATUS_TIMEOUT_S)
+def replica_mode(cluster: Cluster, leader: ReplicaStatus, *, group: str, mode: str, in_sync_replicas: int) -> Answer:
+    """Ask a group's leader, which said this of itself, for another mode; written when answered, in force on each replica when
+    its status shows it. Refused where it has been asked for a mode since it said so.
+    """
+    request = replica_requests.change_mode(group, mode, in_sync_replicas=in_sync_replicas, leader=leader)
+    return _change(leader.address, _access(cluster), request, _STATUS_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)

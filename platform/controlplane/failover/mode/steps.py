@@ -173,7 +173,7 @@ class _Execution:
             case order.ChangeMode(group, leader, mode, in_sync_replicas):
                 return replica_remoting.replica_mode(
                     context.cluster,
-                    leader.address,
+                    leader,
                     group=group,
                     mode=mode,
                     in_sync_replicas=in_sync_replicas,

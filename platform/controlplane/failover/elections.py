@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, OperationType, Replica
-from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import Sentence, bounded, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
@@ -24,7 +23,6 @@ from controlplane.provisioning.drivers.base import Driver
 from controlplane.provisioning.errors import DriverError
 from controlplane.provisioning.processes import cluster_replicas, replica_process_name
 from controlplane.provisioning.rendering import Plan
-from controlplane.topics.services import topics_assert
 from mqwire.bodies import ReplicaStatus
 from mqwire.message import StoredMessage
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA, RMQ_SYS_METERING
@@ -178,24 +176,6 @@ def _measure(
                 else say("No send was taken for %(seconds)s s.", seconds=f"{election.outage_ms / 1000:.2f}")
             )
             timeline_add(election, "first_write", say_all(say("It was %(what)s.", what=back.words), outage), at=back.at)
-    _assert_topics(cluster, election, leader)
-
-
-def _assert_topics(cluster: Cluster, election: Failover, leader: Replica) -> None:
-    """One that was made in the last moment may be known to no one but the leader that died."""
-    try:
-        lacked = topics_assert(cluster, election.group_name, leader.address)
-    except (
-        ApplicationError
-    ) as error:  # a client that asks for such a topic gets an error, and may change it in the console
-        _log.warning("the topics of the elected leader could not be checked", error=error.message)
-        return
-    if lacked:
-        timeline_add(
-            election,
-            "topics",
-            say("The leader lacked topics, which were created: %(join)s.", join=", ".join(sorted(lacked))),
-        )
 
 
 def _stopped(

@@ -14,6 +14,7 @@ from controlplane.failover import elections, sampling
 from controlplane.failover.diverged.resends import TURN_TASK, resend_turn, resends_resume
 from controlplane.failover.drill.services import drill_faults_end
 from controlplane.failover.drill.windows import drill_window_look, drill_windows_open
+from controlplane.failover.leader_topics import leader_topics_give, leaders_without_topics
 from controlplane.failover.promotion.services import automatic_failover
 from controlplane.provisioning.drivers import get_driver
 
@@ -53,8 +54,22 @@ def _look(found: Cluster) -> None:
     # Groups that elect decide themselves, but for one whose leader is assigned again, a change of its mode being unfinished.
     for view in views:
         automatic_failover(found, view, driver)
+    if leaders_without_topics(found).exists():  # a task of its own: thousands take their time
+        leader_topics_task.apply_async(args=(str(found.pk),), expires=15, priority=_LAST)
     if found.elects_leaders:  # last: where daemons are slow it may take what is left of the time for waiting
         elections.elections_measure(found, driver)
+
+
+@shared_task(name="failover.leader_topics", ignore_result=True, soft_time_limit=45, time_limit=50)
+def leader_topics_task(cluster_id: str) -> None:
+    """Give a cluster's new leaders the topics that they lack."""
+    found = clusters_watched().filter(pk=uuid.UUID(cluster_id)).first()
+    if found is None or not found.is_running:
+        return
+    with turn("topics", found.tenant_id, found.pk) as mine:
+        if mine:
+            with slow_cluster_logged():
+                leader_topics_give(found)
 
 
 @shared_task(name="failover.drill_windows_look")

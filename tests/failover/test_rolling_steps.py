@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from controlplane.clusters.models import Cluster, Operation, OperationState, OperationStep, Replica, StepState
+from controlplane.clusters.models import (
+    Cluster,
+    CredentialState,
+    Operation,
+    OperationState,
+    OperationStep,
+    Replica,
+    StepState,
+)
 from controlplane.clusters.operations import operation_cancel, operation_retry, operation_yields
 from controlplane.clusters.replica_remoting import ProbeAnswer
 from controlplane.common.errors import Conflict, NotAllowed
@@ -180,6 +188,22 @@ def test_name_servers_come_first_then_followers_and_who_led_last_after_its_role_
     assert len(group.promotions) == 1
     assert brokers(operation)[0]["leadership_moved_to"] == group.promotions[0][1]
     assert all(daemon["back_at"] for daemon in operation.metadata["daemons"])
+
+
+def test_a_daemon_that_is_restarted_gets_no_key_that_was_deleted_since_it_was_looked_at(
+    cluster: Cluster, driver: RestartingDriver, group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = cluster.credentials.latest("created_at")
+
+    def deleted_meanwhile(*arguments: object, **changes: object) -> None:
+        type(deleted).objects.filter(pk=deleted.pk).update(state=CredentialState.DELETING)
+        entry_note(*arguments, **changes)  # type: ignore[arg-type] # as it was called
+
+    monkeypatch.setattr(steps, "entry_note", deleted_meanwhile)
+    run(start(cluster, driver), driver)
+    written = [text for path, text in driver.files.items() if "plain_acl" in path]
+    assert written
+    assert not [text for text in written if deleted.access_key in text]
 
 
 def test_a_group_with_a_silent_replica_is_not_begun_with(

@@ -4,8 +4,6 @@ The rows are the truth. Each daemon reads plain_acl.yml again before it answers 
 answer with the written file's version proves that a deleted key is refused and a new one let in from then on.
 """
 
-from django.db import transaction
-
 from controlplane.clusters.account_distribution import Distribution
 from controlplane.clusters.credential_services import credentials_end
 from controlplane.clusters.models import Cluster, Credential, CredentialState
@@ -13,6 +11,7 @@ from controlplane.clusters.replica_remoting import accounts_versions
 from controlplane.common.errors import BrokerUnreachable
 from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
+from controlplane.provisioning.daemon_files import daemons_locked
 from controlplane.provisioning.drivers import get_driver
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import DriverError
@@ -33,7 +32,7 @@ def accounts_distribute(cluster: Cluster, driver: Driver | None = None) -> Distr
     """
     chosen = driver or get_driver()
     try:
-        statuses = chosen.process_statuses([daemon.process.name for daemon in _daemons(cluster, chosen)])
+        statuses = chosen.process_statuses([daemon.process.name for daemon in cluster_daemons(cluster, chosen)])
         for _ in range(_TRIES):
             daemons = _write(cluster, chosen)
             missing = _unconfirmed(cluster, daemons, statuses)
@@ -64,15 +63,8 @@ def accounts_reconcile(
         _deletions_finish(cluster)
 
 
-def _daemons(cluster: Cluster, driver: Driver) -> list[Daemon]:
-    return cluster_daemons(cluster, driver)
-
-
 def _write(cluster: Cluster, driver: Driver) -> list[Daemon]:
-    """Write the files while no other worker can: an older set of accounts never replaces a newer one."""
-    with transaction.atomic():
-        Cluster.objects.select_for_update().get(pk=cluster.pk)
-        daemons = _daemons(cluster, driver)
+    with daemons_locked(cluster, driver) as daemons:
         for daemon in daemons:
             driver.files_write(cluster.pk, _account_files(daemon))
     return daemons

@@ -35,6 +35,7 @@ from controlplane.common.errors import ApplicationError
 from controlplane.common.sentences import say, say_all
 from controlplane.provisioning import probe
 from controlplane.provisioning.certificate_files import authority_ensure, certificates_write
+from controlplane.provisioning.daemon_files import daemons_locked
 from controlplane.provisioning.drivers.base import Driver, ProcessState, ProcessStatus
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import (
@@ -49,7 +50,6 @@ from controlplane.provisioning.ports import (
 from controlplane.provisioning.processes import (
     Daemon,
     broker_noun,
-    cluster_daemons,
     cluster_name_servers,
     cluster_process_names,
     cluster_replicas,
@@ -120,8 +120,10 @@ def render_configuration(context: StepContext) -> None:
     if context.operation.type == OperationType.CLUSTER_CREATE:
         authority_ensure(context.cluster, context.now)
     certificates_write(context.cluster, context.driver, context.now)
-    for daemon in cluster_daemons(context.cluster, context.driver):
-        context.driver.files_write(context.cluster.id, daemon.files)
+    with daemons_locked(context.cluster, context.driver) as daemons:
+        for daemon in daemons:
+            context.driver.files_write(context.cluster.id, daemon.files)
+    for daemon in daemons:
         type(daemon.row).objects.filter(pk=daemon.row.pk).update(data_dir=daemon.data_dir, updated_at=context.now)
 
 

@@ -38,10 +38,11 @@ from controlplane.failover.sampling import (
 from controlplane.failover.selectors import group_view
 from controlplane.failover.timeline import timeline_add
 from controlplane.failover.words import listed
+from controlplane.provisioning.daemon_files import daemons_locked
 from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses
-from controlplane.provisioning.processes import placed_replicas, replica_daemons, replica_process_name
+from controlplane.provisioning.processes import placed_replicas, replica_process_name
 from controlplane.provisioning.steps import Step, StepContext
 from controlplane.topics.services import topics_assert
 from highwater.promotion import Ballot
@@ -229,10 +230,11 @@ def _others_without_master(cluster: Cluster, group_name: str) -> bool:
 def _start_again(context: StepContext, replica: Replica) -> None:
     if replica.pk in replicas_given_up(context.cluster):
         return
-    daemon = next(daemon for daemon in replica_daemons(context.cluster, context.driver) if daemon.row == replica)
     Replica.objects.filter(pk=replica.pk).update(fenced=False, updated_at=context.now)
-    context.driver.files_write(context.cluster.id, daemon.files)
-    context.driver.process_start(daemon.process)
+    with daemons_locked(context.cluster, context.driver) as daemons:
+        daemon = next(daemon for daemon in daemons if daemon.row == replica)
+        context.driver.files_write(context.cluster.id, daemon.files)
+        context.driver.process_start(daemon.process)
 
 
 def present_failover(context: StepContext) -> Failover:

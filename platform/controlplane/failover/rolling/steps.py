@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from django.db import transaction
 from django.utils import timezone
 
-from controlplane.clusters.models import Cluster, NameServer, Operation, OperationState, Replica
+from controlplane.clusters.models import NameServer, Operation, OperationState, Replica
 from controlplane.clusters.operations import operation_is_cancelled
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.replica_remoting import GroupProducer
@@ -47,6 +46,7 @@ from controlplane.failover.rolling.watch import SendWatch
 from controlplane.failover.sampling import cluster_sample, group_sample
 from controlplane.failover.timeline import timeline_add
 from controlplane.provisioning import probe
+from controlplane.provisioning.daemon_files import daemons_locked
 from controlplane.provisioning.drivers.base import ProcessState, ProcessStatus
 from controlplane.provisioning.errors import StepCancelled, StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_addresses
@@ -207,9 +207,9 @@ def _start_anew(context: StepContext, daemon: Daemon, stopped_at: datetime) -> N
     """Stop the daemon and start it, unless it was started after `stopped_at`. The cluster's row is locked meanwhile: neither a
     promotion's fence nor a suspension slips in between, and a worker whose operation was ended starts nothing.
     """
-    with transaction.atomic():
-        Cluster.objects.select_for_update(no_key=True).get(pk=context.cluster.pk)
+    with daemons_locked(context.cluster, context.driver) as daemons:
         _require_in_progress(context)
+        daemon = next(one for one in daemons if one.row == daemon.row)  # keys may have been deleted since it was read
         status = context.driver.process_statuses([daemon.process.name])[daemon.process.name]
         if not (status.state in _ALIVE and _has_begun_since(status, stopped_at)):
             context.driver.process_remove(daemon.process.name)

@@ -5,9 +5,10 @@ opaque; the writer sends everything that has been queued since its last turn in 
 (timeout, cancellation) leaves only its waiter behind, never half a frame. Requests that the other end pushes are served
 in tasks of their own.
 
-When a channel breaks, its waiters get ConnectionLostError and the next request dials again. After a failed dial the
-address is left alone for a moment that grows with each failure; requests in that time fail at once, so that a producer
-turns to the next broker instead of waiting.
+When a channel breaks, its waiters get ConnectionLostError and the next request dials again. A channel over which nothing
+comes while a request waits in vain is broken off, too: something between the two ends may swallow every byte. After a
+failed dial the address is left alone for a moment that grows with each failure; requests in that time fail at once, so
+that a producer turns to the next broker instead of waiting.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 
 import anyio
 from anyio.abc import TaskGroup
@@ -53,6 +55,8 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 3.0
+# A request that was given less time than this may have run out of it on a connection that is well.
+SILENT_AFTER_MS = 1000.0
 
 
 class _Waiter:
@@ -73,6 +77,7 @@ class _Channel:
         self.address = address
         self.waiters: dict[int, _Waiter] = {}
         self.broken: HighwaterError | None = None
+        self.heard_s = -inf  # when bytes came last
         self._stream = stream
         self._connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_FRAME_BYTES)
         self._unsent: list[bytes] = []
@@ -109,7 +114,9 @@ class _Channel:
         connection = self._connection
         waiters = self.waiters
         while True:
-            connection.receive_data(await self._stream.receive(RECEIVE_BYTES))
+            data = await self._stream.receive(RECEIVE_BYTES)
+            self.heard_s = anyio.current_time()
+            connection.receive_data(data)
             # Twice at most: an error after good commands comes with the second call.
             while commands := connection.commands():
                 for command in commands:
@@ -124,14 +131,22 @@ class _Channel:
     async def fail(self, error: HighwaterError) -> None:
         """Break: every waiter gets `error`, both loops end."""
         if self.broken is None:
-            self.broken = error
-            self._work.set()
-            self._drained.set()
-            for waiter in self.waiters.values():
-                waiter.error = error
-                waiter.event.set()
-            self.waiters.clear()
-            await self._stream.aclose()
+            self.break_off(error)
+            await self.close()
+
+    def break_off(self, error: HighwaterError) -> None:
+        """The same, at once; `close` it then."""
+        self.broken = error
+        self._work.set()
+        self._drained.set()
+        for waiter in self.waiters.values():
+            waiter.error = error
+            waiter.event.set()
+        self.waiters.clear()
+
+    async def close(self) -> None:
+        """Close the connection; harmless when done twice."""
+        await self._stream.aclose()
 
 
 @dataclass(slots=True)
@@ -215,6 +230,14 @@ class RemotingClient:
                     timeout_ms=round(timeout_ms),
                 )
             )
+        if timeout_ms >= SILENT_AFTER_MS and channel.heard_s < began_s and channel.broken is None:
+            logger.debug("nothing comes from %s: its connection is broken off", address)
+            channel.break_off(
+                ConnectionLostError(
+                    say("nothing came from %(address)s for %(ms)s ms", address=address, ms=round(timeout_ms))
+                )
+            )
+            self._tasks.start_soon(channel.close)
         raise RequestTimeoutError(
             say(
                 "no answer from %(address)s to request %(code)s within %(timeout_ms)s ms",

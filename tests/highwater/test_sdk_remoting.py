@@ -11,7 +11,7 @@ import pytest
 
 from highwater import Credentials, errors
 from highwater._client import ClientInstance, make_options
-from highwater._remoting import RemotingClient
+from highwater._remoting import SILENT_AFTER_MS, RemotingClient
 from mqwire.acl import signature_2, signature_matches
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -61,6 +61,51 @@ async def test_a_request_that_is_not_answered_in_time_raises_and_leaves_the_conn
             await client.invoke(server.address, request(), 50)
         server.scripts[CODE] = lambda request: request.reply()
         await client.invoke(server.address, request(), 5000)
+        assert server.connection_count == 1
+
+
+async def test_a_connection_over_which_nothing_comes_is_broken_off_and_the_next_request_makes_a_new_one() -> None:
+    """Something on the way swallowed every byte: the requests of as many minutes as TCP tries were lost."""
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+        with pytest.raises(errors.RequestTimeoutError):
+            await client.invoke(server.address, request(), SILENT_AFTER_MS)
+        server.scripts[CODE] = lambda request: request.reply()
+        await client.invoke(server.address, request(), 5000)
+        assert server.connection_count == 2
+
+
+async def test_who_else_waits_on_a_connection_that_is_broken_off_hears_of_it_at_once() -> None:
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+        reported: list[str] = []
+
+        async def ask() -> None:
+            with pytest.raises(errors.ConnectionLostError) as caught:
+                await client.invoke(server.address, request(), 60_000)
+            reported.append(str(caught.value))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await server.seen(CODE, 1)
+            with pytest.raises(errors.RequestTimeoutError):
+                await client.invoke(server.address, request(), SILENT_AFTER_MS)
+        assert reported == [f"nothing came from {server.address} for {round(SILENT_AFTER_MS)} ms"]
+
+
+async def test_a_connection_over_which_others_are_answered_is_left_alone() -> None:
+    async def answer(asked: RemotingCommand) -> RemotingCommand | None:
+        return asked.reply() if asked.body else None
+
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=answer) as server, remoting() as client:
+
+        async def ask_in_vain() -> None:
+            with pytest.raises(errors.RequestTimeoutError):
+                await client.invoke(server.address, request(), SILENT_AFTER_MS)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask_in_vain)
+            await server.seen(CODE, 1)
+            await client.invoke(server.address, request(b"answer"), 5000)
+        await client.invoke(server.address, request(b"answer"), 5000)
         assert server.connection_count == 1
 
 

@@ -6,8 +6,8 @@ opaque; the writer sends everything that has been queued since its last turn in 
 in tasks of their own.
 
 When a channel breaks, its waiters get ConnectionLostError and the next request dials again. A channel over which nothing
-comes while a request waits in vain is broken off, too: something between the two ends may swallow every byte. After a
-failed dial the address is left alone for a moment that grows with each failure; requests in that time fail at once, so
+comes while a request waits in vain is left, too: something between the two ends may swallow every byte. After a failed
+dial the address is left alone for a moment that grows with each failure; requests in that time fail at once, so
 that a producer turns to the next broker instead of waiting.
 """
 
@@ -55,8 +55,12 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 3.0
-# A request that was given less time than this may have run out of it on a connection that is well.
-SILENT_AFTER_MS = 1000.0
+# A channel is left when a request ran out of its time, was sent this long ago, and nothing has come since.
+SILENT_AFTER_SECONDS = 1.0
+# Requests that were sent over it may yet be answered; then it is closed, for a broker counts each connection of a consumer.
+LAST_ANSWERS_SECONDS = 3.0
+# A request whose caller has a time of its own is cancelled with it, a moment before it runs out by itself.
+TIMER_SLACK_SECONDS = 0.05
 
 
 class _Waiter:
@@ -77,7 +81,9 @@ class _Channel:
         self.address = address
         self.waiters: dict[int, _Waiter] = {}
         self.broken: HighwaterError | None = None
-        self.heard_s = -inf  # when bytes came last
+        self.unanswered = anyio.Event()  # set when no one waits any more on a channel that was left
+        self._heard_s = -inf  # when bytes came last
+        self._silent_since_s = inf  # when the first request was sent of those that ran out of their time since then
         self._stream = stream
         self._connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_FRAME_BYTES)
         self._unsent: list[bytes] = []
@@ -115,7 +121,7 @@ class _Channel:
         waiters = self.waiters
         while True:
             data = await self._stream.receive(RECEIVE_BYTES)
-            self.heard_s = anyio.current_time()
+            self._heard_s, self._silent_since_s = anyio.current_time(), inf
             connection.receive_data(data)
             # Twice at most: an error after good commands comes with the second call.
             while commands := connection.commands():
@@ -131,22 +137,30 @@ class _Channel:
     async def fail(self, error: HighwaterError) -> None:
         """Break: every waiter gets `error`, both loops end."""
         if self.broken is None:
-            self.break_off(error)
-            await self.close()
+            self.broken = error
+            self._work.set()
+            self._drained.set()
+            for waiter in self.waiters.values():
+                waiter.error = error
+                waiter.event.set()
+            self.waiters.clear()
+            await self._stream.aclose()
 
-    def break_off(self, error: HighwaterError) -> None:
-        """The same, at once; `close` it then."""
-        self.broken = error
-        self._work.set()
-        self._drained.set()
-        for waiter in self.waiters.values():
-            waiter.error = error
-            waiter.event.set()
-        self.waiters.clear()
+    def ran_out(self, sent_s: float) -> None:
+        """A request that was sent then has had no answer in its time."""
+        if self._heard_s < sent_s:
+            self._silent_since_s = min(self._silent_since_s, sent_s)
 
-    async def close(self) -> None:
-        """Close the connection; harmless when done twice."""
-        await self._stream.aclose()
+    @property
+    def is_silent(self) -> bool:
+        """Whether requests are better sent over another one."""
+        return anyio.current_time() - self._silent_since_s >= SILENT_AFTER_SECONDS
+
+    def leave(self, opaque: int) -> None:
+        """A request waits no more."""
+        self.waiters.pop(opaque, None)
+        if not self.waiters:
+            self.unanswered.set()
 
 
 @dataclass(slots=True)
@@ -203,6 +217,7 @@ class RemotingClient:
 
     async def _invoke(self, address: str, request: RemotingCommand, timeout_ms: float) -> RemotingCommand:
         began_s = anyio.current_time()
+        sent_s = inf
         frame = self._encode(request)
         waiter = _Waiter()
         channel: _Channel | None = None
@@ -211,10 +226,14 @@ class RemotingClient:
                 channel = await self._channel(address)
                 channel.waiters[request.opaque] = waiter
                 await channel.queue_frame(frame)
+                sent_s = anyio.current_time()
                 await waiter.event.wait()
             finally:
                 if channel is not None:
-                    channel.waiters.pop(request.opaque, None)
+                    had_its_time = anyio.current_time() >= began_s + timeout_ms / 1000 - TIMER_SLACK_SECONDS
+                    if had_its_time and not waiter.event.is_set():
+                        channel.ran_out(sent_s)
+                    channel.leave(request.opaque)
         if waiter.response is not None:
             return waiter.response
         if waiter.error is not None:
@@ -230,14 +249,6 @@ class RemotingClient:
                     timeout_ms=round(timeout_ms),
                 )
             )
-        if timeout_ms >= SILENT_AFTER_MS and channel.heard_s < began_s and channel.broken is None:
-            logger.debug("nothing comes from %s: its connection is broken off", address)
-            channel.break_off(
-                ConnectionLostError(
-                    say("nothing came from %(address)s for %(ms)s ms", address=address, ms=round(timeout_ms))
-                )
-            )
-            self._tasks.start_soon(channel.close)
         raise RequestTimeoutError(
             say(
                 "no answer from %(address)s to request %(code)s within %(timeout_ms)s ms",
@@ -292,14 +303,31 @@ class RemotingClient:
         entry = self._addresses.get(address)
         if entry is None:
             entry = self._addresses[address] = _Address()
-        channel = entry.channel
-        if channel is not None and channel.broken is None:
+        channel = self._usable_channel(entry)
+        if channel is not None:
             return channel
         async with entry.lock:  # one dial for all who wait
-            channel = entry.channel
-            if channel is not None and channel.broken is None:
-                return channel
-            return await self._dial(address, entry)
+            channel = self._usable_channel(entry)
+            return await self._dial(address, entry) if channel is None else channel
+
+    def _usable_channel(self, entry: _Address) -> _Channel | None:
+        channel = entry.channel
+        if channel is None or channel.broken is not None:
+            return None
+        if not channel.is_silent:
+            return channel
+        logger.debug("nothing comes from %s: its connection is left", channel.address)
+        entry.channel = None
+        self._tasks.start_soon(self._close_silent, channel)
+        return None
+
+    @staticmethod
+    async def _close_silent(channel: _Channel) -> None:
+        if channel.waiters:
+            channel.unanswered = anyio.Event()
+            with anyio.move_on_after(LAST_ANSWERS_SECONDS):
+                await channel.unanswered.wait()
+        await channel.fail(ConnectionLostError(say("nothing comes from %(address)s any more", address=channel.address)))
 
     async def _dial(self, address: str, entry: _Address) -> _Channel:
         wait = entry.not_before - anyio.current_time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -9,9 +10,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 import anyio
 import pytest
 
-from highwater import Credentials, errors
+from highwater import Credentials, _remoting, errors
 from highwater._client import ClientInstance, make_options
-from highwater._remoting import SILENT_AFTER_MS, RemotingClient
+from highwater._network import AnyioBackend, NetworkStream
+from highwater._remoting import SILENT_AFTER_SECONDS, RemotingClient
 from mqwire.acl import signature_2, signature_matches
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -64,34 +66,85 @@ async def test_a_request_that_is_not_answered_in_time_raises_and_leaves_the_conn
         assert server.connection_count == 1
 
 
-async def test_a_connection_over_which_nothing_comes_is_broken_off_and_the_next_request_makes_a_new_one() -> None:
+@pytest.fixture
+def soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_remoting, "SILENT_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(_remoting, "LAST_ANSWERS_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("soon_silent")
+async def test_a_connection_over_which_nothing_comes_is_left_and_the_next_request_makes_a_new_one() -> None:
     """Something on the way swallowed every byte: the requests of as many minutes as TCP tries were lost."""
     async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
         with pytest.raises(errors.RequestTimeoutError):
-            await client.invoke(server.address, request(), SILENT_AFTER_MS)
+            await client.invoke(server.address, request(), 300)
         server.scripts[CODE] = lambda request: request.reply()
         await client.invoke(server.address, request(), 5000)
         assert server.connection_count == 2
 
 
-async def test_who_else_waits_on_a_connection_that_is_broken_off_hears_of_it_at_once() -> None:
+@pytest.mark.usefixtures("soon_silent")
+async def test_a_request_that_is_cancelled_with_the_time_of_its_caller_has_run_out_too() -> None:
     async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+        with anyio.move_on_after(0.25):
+            await client.invoke(server.address, request(), 250)
+        server.scripts[CODE] = lambda request: request.reply()
+        await client.invoke(server.address, request(), 5000)
+        assert server.connection_count == 2
+
+
+@pytest.mark.usefixtures("soon_silent")
+async def test_a_request_that_is_cancelled_before_its_time_says_nothing_of_the_connection() -> None:
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+        with anyio.move_on_after(0.25):
+            await client.invoke(server.address, request(), 5000)
+        server.scripts[CODE] = lambda request: request.reply()
+        await client.invoke(server.address, request(), 5000)
+        assert server.connection_count == 1
+
+
+@pytest.mark.usefixtures("soon_silent")
+async def test_several_requests_of_little_time_tell_that_nothing_comes() -> None:
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+        for _ in range(4):
+            with pytest.raises(errors.RequestTimeoutError):
+                await client.invoke(server.address, request(), 80)
+        assert server.connection_count > 1
+
+
+@pytest.mark.usefixtures("soon_silent")
+async def test_who_else_waits_on_a_connection_that_is_left_is_answered_over_it_or_hears_of_it_soon() -> None:
+    was_left = anyio.Event()
+
+    async def answer(asked: RemotingCommand) -> RemotingCommand | None:
+        if asked.body == b"late":
+            await was_left.wait()
+        elif asked.body:
+            was_left.set()
+        return asked.reply() if asked.body else None
+
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=answer) as server, remoting() as client:
         reported: list[str] = []
 
-        async def ask() -> None:
-            with pytest.raises(errors.ConnectionLostError) as caught:
-                await client.invoke(server.address, request(), 60_000)
-            reported.append(str(caught.value))
+        async def ask(body: bytes) -> None:
+            try:
+                await client.invoke(server.address, request(body), 60_000)
+                reported.append("answered")
+            except errors.ConnectionLostError as error:
+                reported.append(str(error))
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            await server.seen(CODE, 1)
+            tasks.start_soon(ask, b"late")
+            tasks.start_soon(ask, b"")
+            await server.seen(CODE, 2)
             with pytest.raises(errors.RequestTimeoutError):
-                await client.invoke(server.address, request(), SILENT_AFTER_MS)
-        assert reported == [f"nothing came from {server.address} for {round(SILENT_AFTER_MS)} ms"]
+                await client.invoke(server.address, request(), 300)
+            await client.invoke(server.address, request(b"at once"), 5000)
+        assert reported == ["answered", f"nothing comes from {server.address} any more"]
+        assert server.connection_count == 2
 
 
-async def test_a_connection_over_which_others_are_answered_is_left_alone() -> None:
+async def test_a_connection_over_which_others_are_answered_is_kept() -> None:
     async def answer(asked: RemotingCommand) -> RemotingCommand | None:
         return asked.reply() if asked.body else None
 
@@ -99,13 +152,33 @@ async def test_a_connection_over_which_others_are_answered_is_left_alone() -> No
 
         async def ask_in_vain() -> None:
             with pytest.raises(errors.RequestTimeoutError):
-                await client.invoke(server.address, request(), SILENT_AFTER_MS)
+                await client.invoke(server.address, request(), SILENT_AFTER_SECONDS * 1000)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask_in_vain)
             await server.seen(CODE, 1)
             await client.invoke(server.address, request(b"answer"), 5000)
         await client.invoke(server.address, request(b"answer"), 5000)
+        assert server.connection_count == 1
+
+
+class _SlowDials(AnyioBackend):
+    async def connect(self, host: str, port: int, tls: ssl.SSLContext | None) -> NetworkStream:
+        await anyio.sleep(SILENT_AFTER_SECONDS + 0.1)
+        return await super().connect(host, port, tls)
+
+
+async def test_a_connection_that_took_long_to_make_is_kept_though_the_first_request_ran_out_of_its_time() -> None:
+    async def late(request: RemotingCommand) -> RemotingCommand:
+        await anyio.sleep(0.5)
+        return request.reply()
+
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=late) as server, anyio.create_task_group() as tasks:
+        client = RemotingClient(tasks, backend=_SlowDials())
+        with pytest.raises(errors.RequestTimeoutError):
+            await client.invoke(server.address, request(), SILENT_AFTER_SECONDS * 1000 + 300)
+        await client.invoke(server.address, request(), 5000)
+        await client.aclose()
         assert server.connection_count == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
@@ -11,6 +12,7 @@ from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster
 from controlplane.failover.leader_topics import leader_topics_give, leaders_without_topics
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership, ReplicaSample
+from controlplane.topics.models import Topic, TopicState
 from tests.controlplane.world import World
 from tests.failover.promotions import names
 from tests.failover.replicated import make_replicated
@@ -70,6 +72,33 @@ def test_a_leader_that_does_not_list_its_topics_is_asked_again(cluster: Cluster)
     with broker_with(kept(4, 4)) as asked:
         leader_topics_give(cluster)
     assert (asked, is_due(cluster)) == ({}, False)
+
+
+def test_a_topic_that_is_being_made_is_waited_for(cluster: Cluster) -> None:
+    """The leader of before may have it alone when its row becomes active."""
+    made = topic(cluster, state=TopicState.CREATING)
+    with broker_with() as asked:
+        leader_topics_give(cluster)
+        assert (asked, is_due(cluster)) == ({}, True)
+        Topic.objects.filter(pk=made.pk).update(state=TopicState.ACTIVE)
+        leader_topics_give(cluster)
+    assert (asked, is_due(cluster)) == ({"orders": (4, 4, 6)}, False)
+
+
+def test_a_topic_that_is_in_the_making_for_ever_is_not_waited_for(cluster: Cluster) -> None:
+    made = topic(cluster, state=TopicState.CREATING)
+    Topic.objects.filter(pk=made.pk).update(updated_at=timezone.now() - timedelta(minutes=3))
+    with broker_with():
+        leader_topics_give(cluster)
+    assert not is_due(cluster)
+
+
+def test_a_topic_that_the_leader_refuses_keeps_no_other_from_it(cluster: Cluster) -> None:
+    for name in ("first", "orders", "other"):
+        topic(cluster, name)
+    with broker_with(refuses="orders") as asked:
+        leader_topics_give(cluster)
+    assert (sorted(asked), is_due(cluster)) == (["first", "other"], True)
 
 
 def test_the_next_epoch_begins_again(cluster: Cluster) -> None:

@@ -13,10 +13,12 @@ from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, OperationState, OperationStep, Replica
+from controlplane.clusters.remoting import remoting_errors
 from controlplane.common.errors import BrokerUnreachable
 from controlplane.topics import services
 from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.services import topics_assert
+from highwater.errors import BrokerError
 from mqwire.bodies import TopicConfig
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World
@@ -39,16 +41,19 @@ def topic(cluster: Cluster, name: str = "orders", **values: object) -> Topic:
 
 
 @contextmanager
-def broker_with(*known: TopicConfig) -> Iterator[dict[str, tuple[int, int, int]]]:
-    """A broker that keeps these topics; yields what is asked of it: name -> (read queues, write queues, perm)."""
+def broker_with(*known: TopicConfig, refuses: str | None = None) -> Iterator[dict[str, tuple[int, int, int]]]:
+    """A broker that keeps these topics and refuses one; yields what is asked of it: name -> (read queues, write queues, perm)."""
     reported: dict[str, tuple[int, int, int]] = {}
 
     def create_topic(name: str, *, read_queue_nums: int, write_queue_nums: int, perm: int, **_: object) -> None:
+        if name == refuses:
+            raise BrokerError(1, "no room", "127.0.0.1:1")
         reported[name] = (read_queue_nums, write_queue_nums, perm)
 
     @contextmanager
     def admin(cluster: Cluster) -> Iterator[SimpleNamespace]:
-        yield SimpleNamespace(create_topic=create_topic)
+        with remoting_errors(cluster):
+            yield SimpleNamespace(create_topic=create_topic)
 
     table = {one.topic_name: one for one in known}
     with (

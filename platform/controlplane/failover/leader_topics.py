@@ -5,7 +5,10 @@ A promotion and a recovery have a step for it. All else that begins an epoch, an
 by the look at the cluster, until it is done: a client that asks for such a topic gets an error meanwhile.
 """
 
+from datetime import timedelta
+
 from django.db.models import F, QuerySet
+from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
 from controlplane.common.errors import ApplicationError
@@ -13,9 +16,12 @@ from controlplane.common.logging import get_logger
 from controlplane.common.sentences import say
 from controlplane.failover.models import Failover, GroupLeadership
 from controlplane.failover.timeline import timeline_add
+from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.services import topics_assert
 
 _log = get_logger("controlplane.failover")
+
+_MADE_WITHIN = timedelta(minutes=2)  # no request takes longer
 
 
 def leaders_without_topics(cluster: Cluster) -> QuerySet[GroupLeadership]:
@@ -30,10 +36,17 @@ def leaders_without_topics(cluster: Cluster) -> QuerySet[GroupLeadership]:
     return leading.exclude(topics_epoch=F("epoch")).select_related("group", "leader__group")
 
 
+def _topics_in_the_making(cluster: Cluster) -> bool:
+    since = timezone.now() - _MADE_WITHIN
+    return Topic.objects.filter(cluster=cluster, state=TopicState.CREATING, updated_at__gte=since).exists()
+
+
 def leader_topics_give(cluster: Cluster) -> None:
     """Give each such leader the topics that it lacks. One that can't be asked is asked again after the next look."""
     for leadership in leaders_without_topics(cluster):
         assert leadership.leader is not None, "the query asks for one"
+        # One that is being made becomes active when the brokers have it: it may be on the leader of before alone.
+        in_the_making = _topics_in_the_making(cluster)
         try:
             lacked = topics_assert(cluster, leadership.group.name, leadership.leader.address)
         except ApplicationError as error:
@@ -41,7 +54,9 @@ def leader_topics_give(cluster: Cluster) -> None:
                 "the topics of a new leader could not be checked", group=leadership.group.name, error=error.message
             )
             continue
-        GroupLeadership.objects.filter(pk=leadership.pk, epoch=leadership.epoch).update(topics_epoch=leadership.epoch)
+        if not in_the_making:
+            of_the_epoch = GroupLeadership.objects.filter(pk=leadership.pk, epoch=leadership.epoch)
+            of_the_epoch.update(topics_epoch=leadership.epoch)
         if not lacked:
             continue
         _log.info("a new leader lacked topics", group=leadership.group.name, topics=sorted(lacked))

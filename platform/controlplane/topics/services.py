@@ -5,7 +5,7 @@ The row comes first. When a broker refuses or does not answer, the row stays as 
 and deleting are harmless when repeated, so the user asks again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -315,7 +315,8 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
     """Have the group's master at `address` keep every active topic as its row says; return the names that it lacked, or had
     otherwise. For a new master: what was made or changed in the last moment may be nowhere else by now.
 
-    Queues that may hold unread messages stay. Raises BrokerUnreachable, BrokerRefused; doing it again is harmless.
+    Queues that may hold unread messages stay. Raises BrokerUnreachable, BrokerRefused, the latter when all others are there; doing
+    it again is harmless.
     """
     topics = list(Topic.objects.filter(cluster=cluster, state=TopicState.ACTIVE))
     if not topics:
@@ -337,14 +338,42 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
             wrong.append((topic, _Share(read, write, *kept)))
     if wrong:
         with cluster_admin(cluster) as admin:
-            for topic, share in wrong:
-                if _still_there(topic).exists():
-                    _create_in_group(admin, topic, address, share)
-        for topic, _ in wrong:
+            _create_all(admin, wrong, address)
+    return [topic.name for topic, _ in wrong]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A broker group's share of a topic's queues; `kept` are the read queues that it has to keep, `attributes` what it has of the
+    topic.
+    """
+
+    read: int
+    write: int
+    kept: int
+    attributes: Mapping[str, str]
+
+
+def _create_all(admin: Admin, wrong: Sequence[tuple[Topic, _Share]], address: str) -> None:
+    """Raises the first refusal of the broker's, when all others are there."""
+    refused: BrokerError | None = None
+    created: list[Topic] = []
+    try:
+        for topic, share in wrong:
+            if not _still_there(topic).exists():
+                continue
+            created.append(topic)
+            try:
+                _create_in_group(admin, topic, address, share)
+            except BrokerError as error:
+                refused = refused or error
+    finally:  # whatever ended it
+        for topic in created:
             with suppress(Conflict):  # it is deleted from the brokers again
                 if (now := _changed_meanwhile(topic)) is not None:
                     topic_apply(now, keep_read_queues=True)
-    return [topic.name for topic, _ in wrong]
+    if refused is not None:
+        raise refused
 
 
 def _lacks(present: bodies.TopicConfig | None, topic: Topic, read: int, write: int) -> bool:
@@ -358,18 +387,6 @@ def _lacks(present: bodies.TopicConfig | None, topic: Topic, read: int, write: i
         or present.perm != perm
         or any(present.attributes.get(name) != value for name, value in _limits(topic, write).items())
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """A broker group's share of a topic's queues; `kept` are the read queues that it has to keep, `attributes` what it has of the
-    topic.
-    """
-
-    read: int
-    write: int
-    kept: int
-    attributes: Mapping[str, str]
 
 
 def _create_in_group(admin: Admin, topic: Topic, address: str, share: _Share) -> None:

@@ -167,12 +167,7 @@ class ModeChange:
         carried out: it is refused if a record of a mode was written since, or the leader has another epoch.
         """
         replica = self._replica
-        members = self._checked(policy)
-        if seen is not None and (seen.epoch != replica.epoch or seen.end_offset < (self._in_force_until or 0)):
-            raise RoleRefused(
-                f"the group has been changed to mode {replica.settings.mode}, or its leader, since this was asked for; look"
-                " at haStatus, and ask again"
-            )
+        members = self._checked(policy, seen)
         begin_offset = self._store.end_offset
         try:
             end_offset = replica.append_record(MODE, replica.epoch, members or Members(()), now_ms, policy)
@@ -273,7 +268,7 @@ class ModeChange:
         electing = {key for key, incarnation in others.items() if members.knows(key, incarnation)}
         return len({*electing, self._replica.settings.replica_id}.intersection(members.voters)) >= members.majority
 
-    def _checked(self, policy: Policy) -> Members | None:
+    def _checked(self, policy: Policy, seen: LeaderSeen | None) -> Members | None:
         replica = self._replica
         in_sync = replica.in_sync
         if in_sync is None:
@@ -281,6 +276,11 @@ class ModeChange:
         if self._pending or (replica.elections is not None and replica.elections.change_pending):
             raise RoleRefused("the change before this one is not confirmed yet; ask again in a moment")
         now = replica.settings.mode
+        if seen is not None and (seen.epoch != replica.epoch or seen.end_offset < (self._in_force_until or 0)):
+            raise RoleRefused(
+                f"the group has been changed to mode {now}, or its leader, since this was asked for; look at haStatus, and"
+                " ask again"
+            )
         if (now, policy.mode) not in _STEPS:
             raise RoleRefused(
                 f"a group goes from {now} to {policy.mode} by single, async, sync, dledger, one step at a time",

@@ -236,5 +236,5 @@ class ReplicaModeRequestHeader(CustomHeader, frozen=True, kw_only=True):
     in_sync_replicas: Int32 = 1  # with sync
     min_in_sync_replicas: Int32 = 1
     # As the leader's status said: refused where it has another epoch by now, or has been asked for a mode since.
-    epoch: Int32 | None = None
+    epoch: Int64 | None = None
     end_offset: Int64 | None = None  # bytes of the CommitLog

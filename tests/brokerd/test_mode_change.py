@@ -720,7 +720,18 @@ def test_a_request_that_comes_when_the_group_was_changed_since_is_refused() -> N
     assert modes(group) == ["async"] * 3
 
 
-def test_a_request_is_refused_too_late_by_a_leader_that_was_restarted_since() -> None:
+def test_a_request_that_comes_twice_is_not_refused_for_good() -> None:
+    """The second one fails no operation whose change the first one brought."""
+    group = assigned()
+    asked_by = seen(group[0])
+    change(group[0], SYNC)
+    settle(group)
+    with pytest.raises(RoleRefused, match="since this was asked for") as refused:
+        group[0].replica.modes.request(SYNC, group[0].now_s, FIRST_MS, asked_by)
+    assert not refused.value.for_good
+
+
+def test_a_leader_that_was_restarted_since_refuses_a_request() -> None:
     group = assigned()
     asked_by = seen(group[0])
     change(group[0], SYNC)

@@ -10,7 +10,7 @@ send". The order in each method is the point: what must be durable is saved befo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from random import Random
 
@@ -688,6 +688,14 @@ class Replica:
         if self.leads:
             raise RoleRefused("a leading replica's store is not reopened")
         self._store.repair(data, needs_proof=not of_leader)
+        self._read_repaired_log()
+
+    def delete_damaged(self, below_offset: int, queues: Sequence[tuple[str, int, int]]) -> None:
+        """Delete the damage with all in front of `below_offset`, as the leader's retention has. Raises what the store's does."""
+        self._store.delete_damaged(below_offset, queues)
+        self._read_repaired_log()
+
+    def _read_repaired_log(self) -> None:
         self._store.confirm_offset = None  # an epoch's record may have been damaged, and may not be confirmed yet
         self._read_log()
         self.modes.load()

@@ -469,6 +469,8 @@ class FollowerService:
         right after these records: of what is damaged there this may be the only whole copy, and the leader asks for it.
         """
         broker = self._broker
+        if header.answer == "too_old" and await self._delete_damaged(header, data, damaged_from):
+            return
         leader_lacks_next = waits = False
         if header.answer == "bytes" and data:
             async with broker.store_gate.alone():
@@ -493,6 +495,30 @@ class FollowerService:
                     *(damaged_from, name),
                 )
         broker.log_was_truncated()
+
+    async def _delete_damaged(self, header: ReplicaPullResponseHeader, body: bytes, damaged_from: int) -> bool:
+        """The leader's retention has deleted what is damaged here: delete it, too, and keep what follows. Returns whether it was.
+
+        Of that this may be the only whole copy: another disk may have spoiled another record.
+        """
+        broker = self._broker
+        queues = msgspec.json.decode(body, type=list[tuple[str, int, int]])
+        async with broker.store_gate.alone():
+            self._check_epoch(header)
+            # Of tables without the base that they begin with nothing would be left.
+            if broker.store.damaged_from != damaged_from or (broker.metadata_log.needed_from or 0) < header.min_offset:
+                return False
+            try:
+                await broker.threads.run(broker.replica.delete_damaged, header.min_offset, queues)
+            except ValueError as error:
+                logger.info("the damage at %d is not deleted: %s", damaged_from, error)
+                return False
+        logger.warning(
+            "the damage at %d is deleted with all in front of %d, where the leader's log begins",
+            *(damaged_from, header.min_offset),
+        )
+        broker.log_was_truncated()
+        return True
 
     async def _reopen_store(self) -> None:
         """Go on where there was no descriptor to truncate the log, or to open it afterwards: how much was done is known then."""

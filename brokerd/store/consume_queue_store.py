@@ -413,6 +413,13 @@ class ConsumeQueueStore:
             self.unwritten_entries += queue.put(next_offset - 1, log_begin_offset - 1, 1, 0)
         self.sync(self.write(0, 0, 0))
 
+    def go_on(self, log_begin_offset: int, queues: Sequence[tuple[str, int, int]]) -> None:
+        """Have these (topic, queue id, next offset) go on there: they have no messages left, and may lack their last entries."""
+        for topic, queue_id, next_offset in queues:
+            queue = self.queues.get((topic, queue_id))
+            if queue is not None and queue.next_offset < next_offset:
+                self.unwritten_entries += queue.put_gap(next_offset, log_begin_offset - 1)
+
     def delete_expired(self, log_min_offset: int, durable_until: int) -> int:
         """Delete files of which every record is gone; never a queue's last one, which keeps its number. Returns how many.
 

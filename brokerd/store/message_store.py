@@ -763,6 +763,30 @@ class MessageStore:
             raise ValueError("the log is not damaged")
         return self._truncate(begin_offset)
 
+    def delete_damaged(self, below_offset: int, queues: Sequence[tuple[str, int, int]]) -> RecoveryReport:
+        """Delete the files in front of `below_offset`, where one begins, and the damage with them; what comes after it stays.
+
+        For a replica whose leader's retention has deleted that: no one puts it right any more. `queues` are the leader's
+        queues_without_messages(): one that ended in the damage goes on counting there. Blocks, reopens the store; killed in
+        between it leaves a log that begins earlier. Raises ValueError and what open() raises.
+        """
+        begin_offset = self._damaged_from
+        if begin_offset is None or not begin_offset < below_offset < self._log.end_offset:
+            raise ValueError(f"no damage has all of the log's records in front of {below_offset}")
+        if below_offset not in self._log.bases:
+            raise ValueError(f"{below_offset} is no file's first byte")
+        try:
+            while self._log.min_offset < below_offset:
+                self._log.delete_first_file()
+        except OSError as error:  # how much of it was done is for recovery to find out
+            failure = FlushFailedError(
+                f"deleting damaged files of {self._config.commit_log_dir} failed: {error.strerror}"
+            )
+            raise self._status.latch(failure) from error
+        report = self._reopen(self._reader.confirm_offset)
+        self._queues.go_on(below_offset, queues)
+        return report
+
     def queues_without_messages(self) -> list[tuple[str, int, int]]:
         """(topic, queue id, next offset) of the queues that retention has emptied: only they know where they go on."""
         return [

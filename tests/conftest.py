@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ ROOMS_WITHOUT_DJANGO = {
 # `.ci/run` tries a failed test once more, as it may have waited too short on a busy machine. Not these: one message lost in a
 # hundred runs is a defect.
 NEVER_REPEATED = ("tests/sim/", "acknowledged", "lost", "exactly_once")
+# Nor where real daemons broke a promise: the failure says how to see it again.
+NEVER_REPEATED_AFTER = "./dev nemesis"
 
 # How long a page may take on a busy machine until it shows what a test waits for; playwright's own 5 s are too few.
 BROWSER_PATIENCE_MS = 30_000
@@ -98,6 +101,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(part in item.nodeid for part in NEVER_REPEATED):
             item.add_marker(pytest.mark.flaky(reruns=0))
+        elif "tests/nemesis/" in item.nodeid and item.config.getoption("reruns", 0):
+            item.add_marker(pytest.mark.flaky(reruns=1, rerun_except=re.escape(NEVER_REPEATED_AFTER)))
     if os.environ.get("HIGHWATER_SCREENSHOTS"):  # only what opens a browser draws any
         items[:] = [item for item in items if "playwright" in _fixtures(item)]
     without = [item.nodeid for item in items if _unknown_fixtures(item)]

@@ -12,11 +12,12 @@ from brokerd import broker as broker_module
 from brokerd.services import replica_follower
 from brokerd.services.remoting_client import RequestFailed
 from brokerd.store import MessageStore, StoreDamagedError
-from mqwire.codes import RequestCode
+from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_replica import ReplicaPullRequestHeader, ReplicaPullResponseHeader
 from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
+from tests.brokerd.metered_broker import pull_header
 from tests.brokerd.replicated_broker import ADDRESSES, pair, promote, replicate
 
 
@@ -223,6 +224,44 @@ def test_a_leader_whose_retention_deletes_the_damage_while_replicas_are_asked_go
     damage(leader, damaged_from)
     trio.run(leader.broker._put_right, damaged_from)
     assert leader.broker.refuses_sends() is None
+
+
+def pulled_at_the_damage(broker: BrokerUnderTest) -> tuple[int, str | None, str | None]:
+    """What a consumer is answered: the code, where it goes on, and at which broker."""
+    broker.store._reader.trusted_from = (
+        broker.store.end_offset
+    )  # as after a restart: what it wrote itself it takes for whole
+    answer = broker.ask(RequestCode.PULL_MESSAGE, pull_header("lasting"))
+    return answer.code, answer.ext_fields.get("nextBeginOffset"), answer.ext_fields.get("suggestWhichBrokerId")
+
+
+@pytest.mark.parametrize("slave_has_it", [True, False])
+def test_a_reader_of_what_the_leader_has_damaged_is_sent_to_a_slave_that_has_it_whole(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], slave_has_it: bool
+) -> None:
+    leader, follower = brokers
+    create(leader, "lasting")
+    replicate(leader, follower)
+    damaged_from = leader.store_message("lasting").physical_offset
+    if slave_has_it:
+        replicate(leader, follower)
+    damage(leader, damaged_from)
+    answered = pulled_at_the_damage(leader)
+    if slave_has_it:
+        assert answered == (ResponseCode.PULL_RETRY_IMMEDIATELY, "0", "1")
+    else:
+        assert answered == (ResponseCode.SYSTEM_ERROR, None, None)
+
+
+def test_a_reader_of_what_a_slave_has_damaged_is_sent_to_the_leader(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    leader, follower = brokers
+    create(leader, "lasting")
+    damaged_from = leader.store_message("lasting").physical_offset
+    replicate(leader, follower)
+    damage(follower, damaged_from)
+    assert pulled_at_the_damage(follower) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "0", "0")
 
 
 class Link:

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="./dev sim", description="Simulates broker groups under faults, seed by seed."
     )
     parser.add_argument("--mode", choices=MODES, help="(sync; with --planted-bugs those of all modes)")
-    parser.add_argument("--flush", choices=FLUSHES, default="sync", help="flushDiskType")
+    parser.add_argument("--flush", choices=FLUSHES, help="flushDiskType (sync)")
     parser.add_argument("--seeds", type=int, help="how many (100)")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument(
@@ -43,35 +43,60 @@ def main(arguments: Sequence[str]) -> int:
         "--planted-bugs", action="store_true", help="look for each planted bug instead, for at most --seeds seeds (200)"
     )
     parser.add_argument("--bug", default="", help="with --planted-bugs: those with this in their names only")
-    parser.add_argument("--table", action="store_true", help="all modes and flush types, each with --seeds seeds")
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="so many seeds at a time (one a processor)"
+        "--table", action="store_true", help="all modes, or --mode, and flush types, each with --seeds seeds"
     )
+    parser.add_argument("--jobs", type=int, help="so many seeds at a time (one a processor)")
     parser.add_argument(
         "--results", type=Path, help="a file to keep each seed's result in: one that is there goes on where it ended"
     )
     options = parser.parse_args(arguments)
-    if options.jobs < 1:
-        parser.error("--jobs must be at least 1")
+    without_effect = _without_effect(options)
+    if without_effect:
+        parser.error(without_effect)
+    jobs = options.jobs or os.cpu_count() or 1
     logging.disable(logging.CRITICAL)  # the trace says it all
     if options.planted_bugs:
         return find_planted_bugs(options.mode, options.first_seed, options.seeds or 200, options.bug)
-    kinds = (
-        [(mode, flush) for mode in MODES for flush in FLUSHES]
-        if options.table
-        else [(options.mode or "sync", options.flush)]
-    )
+    kinds = [(options.mode or "sync", options.flush or "sync")]
+    if options.table:
+        kinds = [(mode, flush) for mode in MODES if options.mode in (None, mode) for flush in FLUSHES]
     try:
         return campaign(
             kinds,
             range(options.first_seed, options.first_seed + (options.seeds or 100)),
-            jobs=options.jobs,
+            jobs=jobs,
             promotions=options.promotions,
             show=options.trace,
             kept_in=options.results,
         )
     except OtherCommitError as error:
         parser.error(str(error))
+
+
+def _without_effect(options: argparse.Namespace) -> str | None:
+    """What of these options would change nothing, or cannot be done; None where all have their effect."""
+    given = {
+        "--flush": options.flush is not None,
+        "--no-promotions": not options.promotions,
+        "--trace": options.trace,
+        "--table": options.table,
+        "--jobs": options.jobs is not None,
+        "--results": options.results is not None,
+    }
+    if options.jobs is not None and options.jobs < 1:
+        return "--jobs must be at least 1"
+    if options.planted_bugs and any(given.values()):
+        names = " and ".join(name for name, is_given in given.items() if is_given)
+        return f"a planted bug has a flush type of its own, and is looked for in one process: leave out {names}"
+    if options.bug and not options.planted_bugs:
+        return "--bug chooses among planted bugs: give --planted-bugs, too"
+    if options.table and options.flush is not None:
+        return "--table has every flush type: leave out --flush"
+    modes = MODES if options.table and options.mode is None else (options.mode or "sync",)
+    if not options.promotions and not set(modes) <= {"async", "sync"}:
+        return "--no-promotions needs a mode whose leader is promoted: give --mode async or --mode sync"
+    return None
 
 
 def find_planted_bugs(mode: str | None, first_seed: int, seeds: int, name: str = "") -> int:

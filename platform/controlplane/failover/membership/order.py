@@ -2,7 +2,7 @@
 without Django's rows, sockets or a clock.
 
 Each step is an order (../orders.py): the Celery steps (steps.py) carry its requests out by remoting, the simulation
-(tests/sim/mode_operator.py) those of a growth on its network. The group's log decides who counts and who leads; a step asks
+(tests/sim/mode_operator.py) on its network. The group's log decides who counts and who leads; a step asks
 the leader for one thing, unless that is so already, and looks until a majority has confirmed it.
 """
 

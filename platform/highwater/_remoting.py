@@ -23,6 +23,7 @@ from functools import partial
 from math import inf
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from highwater._models import Credentials
@@ -61,6 +62,9 @@ SILENT_AFTER_SECONDS = 1.0
 LAST_ANSWERS_SECONDS = 3.0
 # A request whose caller has a time of its own is cancelled with it, a moment before it runs out by itself.
 TIMER_SLACK_SECONDS = 0.05
+# Sent in pieces of this size: one that had to wait, and was taken then, says that the other end takes bytes.
+PIECE_BYTES = 256 * 1024
+WAITED_SECONDS = 0.01
 
 
 class _Waiter:
@@ -82,7 +86,7 @@ class _Channel:
         self.waiters: dict[int, _Waiter] = {}
         self.broken: HighwaterError | None = None
         self.unanswered = anyio.Event()  # set when no one waits any more on a channel that was left
-        self._heard_s = -inf  # when bytes came last
+        self._heard_s = -inf  # when bytes came last, or were taken
         self._silent_since_s = inf  # when the first request was sent of those that ran out of their time since then
         self._stream = stream
         self._connection = Connection(max_frame_bytes=MAX_FRAME_BYTES, max_header_bytes=MAX_FRAME_BYTES)
@@ -110,7 +114,11 @@ class _Channel:
             self._work = anyio.Event()
             data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
             self._unsent.clear()
-            await self._stream.send(data)
+            for start in range(0, len(data), PIECE_BYTES):
+                offered_s = anyio.current_time()
+                await self._stream.send(data[start : start + PIECE_BYTES] if len(data) > PIECE_BYTES else data)
+                if anyio.current_time() - offered_s > WAITED_SECONDS:
+                    self._heard_s, self._silent_since_s = anyio.current_time(), inf
             self._unsent_bytes -= len(data)
             self._drained.set()
             self._drained = anyio.Event()
@@ -225,14 +233,13 @@ class RemotingClient:
             try:
                 channel = await self._channel(address)
                 channel.waiters[request.opaque] = waiter
-                await channel.queue_frame(frame)
                 sent_s = anyio.current_time()
+                await channel.queue_frame(frame)
                 await waiter.event.wait()
             finally:
                 if channel is not None:
-                    had_its_time = anyio.current_time() >= began_s + timeout_ms / 1000 - TIMER_SLACK_SECONDS
-                    if had_its_time and not waiter.event.is_set():
-                        channel.ran_out(sent_s)
+                    if not waiter.event.is_set():
+                        await self._ran_out(address, channel, sent_s, began_s + timeout_ms / 1000)
                     channel.leave(request.opaque)
         if waiter.response is not None:
             return waiter.response
@@ -261,15 +268,33 @@ class RemotingClient:
     async def invoke_oneway(self, address: str, request: RemotingCommand, timeout_ms: float) -> None:
         """Send and await nothing; the frame has been handed to the connection when this returns."""
         frame = self._encode(request)
+        channel: _Channel | None = None
+        sent_s = inf
         with (
             self._counted(address, timeout_ms) as allowed_ms,
             anyio.move_on_after(allowed_ms / 1000) as scope,
         ):
-            await (await self._channel(address)).queue_frame(frame)
+            channel = await self._channel(address)
+            sent_s = anyio.current_time()
+            await channel.queue_frame(frame)
+        if scope.cancelled_caught and channel is not None:
+            await self._ran_out(address, channel, sent_s, -inf)
         if scope.cancelled_caught:
             raise RequestTimeoutError(
                 say("%(address)s took no bytes within %(timeout_ms)s ms", address=address, timeout_ms=round(timeout_ms))
             )
+
+    async def _ran_out(self, address: str, channel: _Channel, sent_s: float, until_s: float) -> None:
+        """A request has no answer: if it had its time, that counts against the channel."""
+        if anyio.current_time() < until_s - TIMER_SLACK_SECONDS:
+            return
+        # A client that stood still has had no turn to read what has come.
+        with anyio.CancelScope(shield=True):
+            await anyio.lowlevel.checkpoint()
+        channel.ran_out(sent_s)
+        entry = self._addresses.get(address)
+        if entry is not None and entry.channel is channel and not self._closed:
+            self._usable_channel(entry)  # who waits for an answer there hears of it soon
 
     async def aclose(self) -> None:
         """Close every connection and open none any more. What one-way senders queued is sent first, for a moment."""

@@ -162,6 +162,74 @@ async def test_a_connection_over_which_others_are_answered_is_kept() -> None:
         assert server.connection_count == 1
 
 
+class _Sink:
+    """A stream that takes some bytes, then none, or each piece after a while; nothing ever comes."""
+
+    def __init__(self, room_bytes: float, piece_takes_s: float = 0.0) -> None:
+        self._room_bytes, self._piece_takes_s = room_bytes, piece_takes_s
+
+    async def send(self, data: bytes) -> None:
+        self._room_bytes -= len(data)
+        await (anyio.sleep(self._piece_takes_s) if self._room_bytes >= 0 else anyio.sleep_forever())
+
+    async def receive(self, max_bytes: int) -> bytes:
+        await anyio.sleep_forever()
+        raise AssertionError("for ever")
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+class _Sinks:
+    def __init__(self, *streams: _Sink) -> None:
+        self.left = list(streams)
+
+    async def connect(self, host: str, port: int, tls: ssl.SSLContext | None) -> NetworkStream:
+        return self.left.pop(0)
+
+
+@pytest.mark.usefixtures("soon_silent")
+async def test_a_connection_that_takes_no_more_bytes_is_left_though_no_request_gets_into_it() -> None:
+    """One-way sends had filled it, and each later request ran out of its time before it was queued."""
+    backend = _Sinks(_Sink(1), _Sink(1 << 30))
+    async with anyio.create_task_group() as tasks:
+        client = RemotingClient(tasks, backend=backend)
+        await client.invoke_oneway("10.0.0.1:1", request(bytes(_remoting.MAX_UNSENT_BYTES)), 1000)
+        with pytest.raises(errors.RequestTimeoutError):
+            await client.invoke("10.0.0.1:1", request(), 200)
+        await client.invoke_oneway("10.0.0.1:1", request(), 1000)
+        assert backend.left == []
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("soon_silent")
+async def test_a_connection_that_takes_bytes_slowly_is_kept() -> None:
+    backend = _Sinks(_Sink(1 << 30, piece_takes_s=0.05), _Sink(1 << 30))
+    async with anyio.create_task_group() as tasks:
+        client = RemotingClient(tasks, backend=backend)
+        await client.invoke_oneway("10.0.0.1:1", request(bytes(4 << 20)), 1000)
+        with pytest.raises(errors.RequestTimeoutError):
+            await client.invoke("10.0.0.1:1", request(), 300)
+        await client.invoke_oneway("10.0.0.1:1", request(), 1000)
+        assert len(backend.left) == 1
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("soon_silent")
+async def test_who_waits_on_a_connection_hears_that_it_was_left_without_another_request() -> None:
+    async with scripted_server(GET_BROKER_RUNTIME_INFO=lambda request: None) as server, remoting() as client:
+
+        async def run_out() -> None:
+            await server.seen(CODE, 1)
+            with pytest.raises(errors.RequestTimeoutError):
+                await client.invoke(server.address, request(), 300)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_out)
+            with pytest.raises(errors.ConnectionLostError):
+                await client.invoke(server.address, request(), 60_000)
+
+
 class _SlowDials(AnyioBackend):
     async def connect(self, host: str, port: int, tls: ssl.SSLContext | None) -> NetworkStream:
         await anyio.sleep(SILENT_AFTER_SECONDS + 0.1)

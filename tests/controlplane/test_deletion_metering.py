@@ -34,6 +34,7 @@ from controlplane.insight.bounds import cluster_loss_bound, log_samples_take, lo
 from controlplane.insight.job_config import config_of
 from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState, LogSample
 from controlplane.insight.progress import cluster_end_agree
+from controlplane.provisioning.errors import StepFailed
 from controlplane.provisioning.runner import Outcome, operation_step_run
 from controlplane.provisioning.steps import StepContext
 from mqwire.bodies import ReplicaStatus
@@ -338,6 +339,18 @@ def test_data_with_usage_that_was_never_read_are_kept_until_an_operator_agrees(
     olga = User.objects.create_user("olga@example.com", is_staff=True)
     cluster_end_agree(actor=olga, cluster=world.cluster, until=timezone.now(), reason="Its disk is lost.")
     assert go_on(purge, driver) == ""
+
+
+def test_a_worker_whose_operation_has_ended_closes_no_broker(
+    world: World, deletion: Operation, brokers: Brokers, driver: DriverTwin
+) -> None:
+    """It had stood still, and the cluster been resumed: brokers that ran again refused every client."""
+    context = StepContext.of(step(deletion, "close_metering"), driver)
+    Operation.objects.filter(pk=deletion.pk).update(state=OperationState.FAILED)
+    with pytest.raises(StepFailed, match="has ended"):
+        deletion_steps.close_metering(context)
+    assert brokers.asked == []
+    assert ClusterProgress.objects.filter(cluster=world.cluster, sealed_at__isnull=False).count() == 0
 
 
 def test_a_suspension_does_not_wait_for_jobs_that_cannot_run(

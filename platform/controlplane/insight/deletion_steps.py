@@ -22,7 +22,7 @@ from controlplane.insight.progress import cluster_agreed_by_system, cluster_seal
 from controlplane.insight.services import DELETION, job_run_queue
 from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.processes import placed_replicas
-from controlplane.provisioning.steps import Step, StepContext
+from controlplane.provisioning.steps import Step, StepContext, require_in_progress
 
 _LOOK_AGAIN_S = 5.0
 _NOBODY_TO_ASK_S = 30.0
@@ -77,6 +77,7 @@ def close_metering(context: StepContext) -> None:
             continue  # its followers could not report either; what they handed out is in their journals
         if replica in followers and statuses[replica.address].status is None:
             continue  # what it handed out last and did not report is lost with it
+        require_in_progress(context)  # a broker of a cluster that was resumed meanwhile would serve no one
         answer = metering_close(cluster, replica.address)
         if answer.recorded and not answer.error:
             continue

@@ -25,6 +25,7 @@ from controlplane.clusters.models import (
     Health,
     NameServer,
     Operation,
+    OperationState,
     OperationStep,
     OperationType,
     Replica,
@@ -95,6 +96,12 @@ class StepContext:
 
 
 Step = Callable[[StepContext], None]
+
+
+def require_in_progress(context: StepContext) -> None:
+    """Raise StepFailed when the operation was ended meanwhile: by a promotion, or by an operator."""
+    if not Operation.objects.filter(pk=context.operation.pk, state=OperationState.IN_PROGRESS).exists():
+        raise StepFailed(say("The operation has ended."))
 
 
 def allocate_ports(context: StepContext) -> None:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from controlplane.clusters.models import NameServer, Operation, OperationState, Replica
+from controlplane.clusters.models import NameServer, Replica
 from controlplane.clusters.operations import operation_is_cancelled
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.replica_remoting import GroupProducer
@@ -58,7 +58,7 @@ from controlplane.provisioning.processes import (
     placed_replicas,
     replica_daemons,
 )
-from controlplane.provisioning.steps import Step, StepContext, daemons_await
+from controlplane.provisioning.steps import Step, StepContext, daemons_await, require_in_progress
 from controlplane.provisioning.versions import installed_version, versions_reported
 
 # A step waits within itself while a daemon is away: what it measures is an outage. Counted from the beginning of the step's run.
@@ -191,7 +191,7 @@ def _restart(context: StepContext, entry: Entry, daemons: list[Daemon], waits_fo
     daemon = next(daemon for daemon in daemons if str(daemon.row.pk) == entry["row"])
     stopped_at = moment(entry["stopped_at"])
     if stopped_at is None:
-        _require_in_progress(context)
+        require_in_progress(context)
         stopped_at = timezone.now()
         entry_note(context.operation, daemon.row.pk, stopped_at=stopped_at.isoformat())
     _start_anew(context, daemon, stopped_at)
@@ -208,7 +208,7 @@ def _start_anew(context: StepContext, daemon: Daemon, stopped_at: datetime) -> N
     promotion's fence nor a suspension slips in between, and a worker whose operation was ended starts nothing.
     """
     with daemons_locked(context.cluster, context.driver) as daemons:
-        _require_in_progress(context)
+        require_in_progress(context)
         daemon = next(one for one in daemons if one.row == daemon.row)  # keys may have been deleted since it was read
         status = context.driver.process_statuses([daemon.process.name])[daemon.process.name]
         if not (status.state in _ALIVE and _has_begun_since(status, stopped_at)):
@@ -220,12 +220,6 @@ def _start_anew(context: StepContext, daemon: Daemon, stopped_at: datetime) -> N
 def _has_begun_since(status: ProcessStatus, stopped_at: datetime) -> bool:
     # Supervisors give whole seconds, rounded down.
     return status.started_at is not None and status.started_at > stopped_at - timedelta(seconds=1)
-
-
-def _require_in_progress(context: StepContext) -> None:
-    """Raise StepFailed when the operation was ended: by a promotion, or by an operator."""
-    if not Operation.objects.filter(pk=context.operation.pk, state=OperationState.IN_PROGRESS).exists():
-        raise StepFailed(say("The operation has ended."))
 
 
 def _not_back(context: StepContext, daemon: Daemon, waits_for: Callable[[], str | None]) -> str | None:

@@ -342,20 +342,20 @@ class ConsumerOffsetManager:
                     self.commit(topic, group, queue_id, offset)
 
     def bound(self, queue_end_offset: Callable[[str, int], int | None]) -> None:
-        """Take back offsets beyond the ends of their queues: this replica's log has lost those messages, or never had them.
+        """Take back offsets, and pending resets, beyond the ends of their queues: this replica's log has lost those messages, or
+        never had them.
 
         Left as they are, they would pass over the messages that get these offsets next.
         """
-        for key, by_queue in self._offsets.items():
-            topic, _, group = key.partition(_SEPARATOR)
-            for queue_id, offset in by_queue.items():
+        for what, table in (("offset", self._offsets), ("the pending reset to offset", self._resets)):
+            for topic, group, queue_id, offset in _rows(table):
                 end = queue_end_offset(topic, queue_id)
                 if end is not None and offset > end:
                     logger.warning(
-                        "offset %d of group %s in %s, queue %d is beyond the queue's end here: taken back to %d",
-                        *(offset, group, topic, queue_id, end),
+                        "%s %d of group %s in %s, queue %d is beyond the queue's end here: taken back to %d",
+                        *(what, offset, group, topic, queue_id, end),
                     )
-                    by_queue[queue_id] = end
+                    table[topic + _SEPARATOR + group][queue_id] = end
                     self._changed = True
 
     # --- who consumes what ---

@@ -142,6 +142,21 @@ def test_pulls_commit_no_more_offsets_than_are_kept_and_none_that_is_none(
     assert offsets_broker.broker.consumer_offsets.all_offsets() == [("orders", "g", 0, 3)]
 
 
+def test_a_log_that_lost_messages_takes_back_offsets_and_pending_resets_beyond_its_end(
+    offsets_broker: BrokerUnderTest,
+) -> None:
+    """A pending reset came back with the next base, on one replica only, and passed over what gets these offsets next."""
+    commit(offsets_broker, 9)
+    offsets = offsets_broker.broker.consumer_offsets
+    offsets.reset("orders", "other", {0: 10})
+    offsets.bound(lambda topic, queue_id: 4)
+    assert (offsets.query("orders", "g", 0), offsets.query("orders", "other", 0)) == (4, 4)
+    assert offsets.pending_reset("orders", "other", 0) == 4
+    table, resets, counts = offsets.base()
+    offsets.apply(MetadataRecord(part=0, parts=1, offsets=table, resets=resets, reset_counts=counts))
+    assert offsets.query("orders", "other", 0) == 4
+
+
 def test_hints_of_new_offsets_have_a_bound(offsets_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_offset, "NEW_HINTS_MAX", 2)
     commit(offsets_broker, 1)

@@ -57,6 +57,7 @@ def group(replicas: list[ReplicaView], in_sync_replicas: int) -> GroupView:
         led_at=NOW,
         led_epoch=3,
         led_to_offset=1000,
+        epoch=FENCE + 1,
     )
 
 

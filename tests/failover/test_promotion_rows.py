@@ -30,6 +30,15 @@ def test_a_ballot_is_reserved_above_all_that_was_seen_and_undoes_what_was_decide
     assert (row.ballot, row.decided_id, group) == (Ballot(24, 25), None, replace(GROUP, epoch=25))
 
 
+def test_an_epoch_that_someone_else_had_promised_is_remembered_when_the_fence_hides_it() -> None:
+    _, group = rows.reserved(ASKED_FOR, ASKED_FOR, GROUP, VIEW)
+    assert (group.epoch, group.foreign_epoch) == (17, 13)
+    row = replace(ASKED_FOR, ballot=Ballot(16, 17))
+    fenced = replace(VIEW, replicas=(slave_view(1, epoch=16), slave_view(2, epoch=16)))
+    _, group = rows.reserved(row, row, group, fenced)
+    assert group.foreign_epoch == 13
+
+
 def test_of_two_workers_that_reserve_a_ballot_one_does() -> None:
     row, group = rows.reserved(ASKED_FOR, ASKED_FOR, GROUP, VIEW)
     with pytest.raises(StepNotReady, match="Another worker reserved"):

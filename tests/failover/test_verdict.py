@@ -219,6 +219,19 @@ def test_one_that_was_asked_to_lead_and_whose_answer_was_lost_counts_as_who_may_
     assert promotion_group(view).may_have_led[1] == 9
 
 
+@pytest.mark.parametrize(("seen", "noted", "clean"), [(3, None, True), (8, None, False), (3, 8, False)])
+def test_one_that_may_have_led_by_hand_unseen_may_have_shown_what_it_alone_held(
+    seen: int, noted: int | None, clean: bool
+) -> None:
+    """A clean promotion by hand made replica 1 the leader; cut off, it showed its readers what it held alone, and died."""
+    former = replica(0, epoch=seen, shows_below=True, led_last_epoch=True)
+    view = GroupView(
+        name="broker-a", in_sync_replicas=2, replicas=(former, away(replica(1))), leader_id=0, led_epoch=3, led_at=NOW,
+        epoch=3, foreign_epoch=noted,
+    )  # fmt: skip
+    assert cleanness_of(view, 0).clean is clean
+
+
 def claiming(replica_id: int = 0, **changes: object) -> ReplicaView:
     return replica(replica_id, **{"claims": True, "in_sync": None, **changes})
 

@@ -251,6 +251,7 @@ class ControlPlane:
             led_to_offset=row.led_to_offset,
             asked_id=row.asked_id,
             asked_epoch=row.asked_epoch,
+            foreign_epoch=row.foreign_epoch,
             epoch=row.epoch,
         )
 

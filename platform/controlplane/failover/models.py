@@ -19,6 +19,7 @@ class GroupLeadership(BaseModel):
     `leader` is who was last seen leading in the newest epoch; None when no one was. `led_…` is of the moment at which it
     was last seen doing so: what was down before, and stayed down, cannot have led since. `asked` was told last to lead, in
     `asked_epoch`: written before it was, for its answer may be lost. The leader of `topics_epoch` was given its topics.
+    `foreign_epoch` is of promotion/verdict.py.
     """
 
     group = models.OneToOneField(BrokerGroup, on_delete=models.CASCADE, related_name="leadership")
@@ -29,6 +30,7 @@ class GroupLeadership(BaseModel):
     led_to_offset = models.BigIntegerField(null=True, help_text="where its log ended")
     asked = models.ForeignKey(Replica, on_delete=models.SET_NULL, null=True, related_name="+")
     asked_epoch = models.BigIntegerField(null=True)
+    foreign_epoch = models.BigIntegerField(null=True)
     topics_epoch = models.BigIntegerField(null=True)
 
     def __str__(self) -> str:

@@ -43,6 +43,7 @@ def group_view(group: BrokerGroup) -> GroupView:
         led_to_offset=None if leadership is None else leadership.led_to_offset,
         asked_id=None if asked is None else asked.broker_id,
         asked_epoch=None if leadership is None else leadership.asked_epoch,
+        foreign_epoch=None if leadership is None else leadership.foreign_epoch,
         epoch=0 if leadership is None else leadership.epoch,
         replicas=[replica_view(replica, sample) for replica, sample in samples_of(group)],
         elects=group.cluster.elects_leaders,

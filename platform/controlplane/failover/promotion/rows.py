@@ -9,7 +9,7 @@ from datetime import datetime
 from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.promotion.fencing import next_ballot
 from controlplane.failover.promotion.order import Fenced, Promotion
-from controlplane.failover.promotion.verdict import GroupView
+from controlplane.failover.promotion.verdict import GroupView, foreign_epoch
 from controlplane.provisioning.errors import StepNotReady
 
 
@@ -24,6 +24,7 @@ class GroupRow:
     led_to_offset: int | None = None
     asked_id: int | None = None
     asked_epoch: int | None = None
+    foreign_epoch: int | None = None
 
 
 def reserved(row: Promotion, read: Promotion, group: GroupRow, view: GroupView) -> tuple[Promotion, GroupRow]:
@@ -33,7 +34,10 @@ def reserved(row: Promotion, read: Promotion, group: GroupRow, view: GroupView) 
     if row.ballot != read.ballot:
         raise StepNotReady(say("Another worker reserved an epoch."), delay_s=0.2)
     ballot = next_ballot(view, group.epoch)
-    return replace(row, ballot=ballot, decided_id=None), replace(group, epoch=ballot.epoch)
+    # Now, for the fence hides it.
+    foreign = foreign_epoch(replace(view, epoch=group.epoch, foreign_epoch=group.foreign_epoch))
+    group = replace(group, epoch=ballot.epoch, foreign_epoch=foreign)
+    return replace(row, ballot=ballot, decided_id=None), group
 
 
 def decided(

@@ -387,11 +387,12 @@ class _Execution:
         if group == before:
             return
         leadership.epoch, leadership.asked_epoch = group.epoch, group.asked_epoch
+        leadership.foreign_epoch = group.foreign_epoch
         if group.leader_id is not None and group.leader_id != before.leader_id:
             leadership.leader = self._replica(group.leader_id)
         if group.asked_id is not None and group.asked_id != before.asked_id:
             leadership.asked = self._replica(group.asked_id)
-        leadership.save(update_fields=["epoch", "leader", "asked", "asked_epoch", "updated_at"])
+        leadership.save(update_fields=["epoch", "leader", "asked", "asked_epoch", "foreign_epoch", "updated_at"])
 
     def _hold_sends(self, replica_id: int, epoch: int, *, hold: bool) -> Answer:
         failover, for_ms = self._failover, _FREEZE_MS if hold else 0
@@ -509,6 +510,7 @@ def _group_row(leadership: GroupLeadership) -> rows.GroupRow:
         led_to_offset=leadership.led_to_offset,
         asked_id=None if asked is None else asked.broker_id,
         asked_epoch=leadership.asked_epoch,
+        foreign_epoch=leadership.foreign_epoch,
     )
 
 

@@ -109,7 +109,9 @@ class ReplicaView:
 class GroupView:
     """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`.
     `asked_id` is who was last asked to lead, in `asked_epoch`, whether it answered or not. `epoch` is the row's: the newest that
-    was reserved or seen led in. `in_sync_replicas` is what the cluster's mode promises: see `copies_for_certain`.
+    was reserved or seen led in; `foreign_epoch` the newest above it that someone else, a promotion by hand or a restarted group,
+    had asked for when one was last reserved: who led in that, if anyone, is not known. `in_sync_replicas` is what the cluster's
+    mode promises: see `copies_for_certain`.
 
     One that `elects` its leader, by its cluster's row, is judged by membership/verdict.py. `elections_in_doubt`: a change of the
     mode into or out of dledger has begun and is not completed, so that any part of the replicas may elect.
@@ -126,6 +128,7 @@ class GroupView:
     led_to_offset: int | None = None
     asked_id: int | None = None
     asked_epoch: int | None = None
+    foreign_epoch: int | None = None
     epoch: int = 0
 
     def placed(self) -> "GroupView":
@@ -326,12 +329,20 @@ def promotion_group(group: GroupView, *, led_in_this_operation: bool = False) ->
     may_have_led = {one.replica_id: one.log_epoch for one in group.replicas if one.log_epoch is not None}
     if group.asked_id is not None:
         may_have_led[group.asked_id] = max(may_have_led.get(group.asked_id, 0), group.asked_epoch or 0)
+    if (foreign := foreign_epoch(group)) is not None:
+        may_have_led |= {replica_id: max(may_have_led.get(replica_id, 0), foreign) for replica_id in group.replica_ids}
     return promotion.Group(
         replica_ids=group.replica_ids,
         in_sync_replicas=group.copies_for_certain,
         former=led_last,
         may_have_led=may_have_led,
     )
+
+
+def foreign_epoch(group: GroupView) -> int | None:
+    """Return the newest epoch that any replica has heard of and the group's row has not; else what the row noted of such a one."""
+    unknown = [one.epoch for one in group.replicas if one.epoch is not None and one.epoch > group.epoch]
+    return max(unknown, default=group.foreign_epoch)
 
 
 def standing_of(replica: ReplicaView) -> Standing | None:

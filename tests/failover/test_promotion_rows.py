@@ -65,6 +65,16 @@ def test_who_is_asked_to_lead_is_written_down_before_it_is_and_never_for_an_olde
     assert (group.asked_id, group.asked_epoch) == (2, 13)
 
 
+@pytest.mark.parametrize(("led_epoch", "foreign_epoch"), [(3, 5), (5, None)])
+def test_who_was_asked_before_and_not_seen_leading_may_have_led_for_all_that_is_known(
+    led_epoch: int, foreign_epoch: int | None
+) -> None:
+    """The next promotion asked another one, was given up, and the one after it was called clean."""
+    asked_before = replace(GROUP, asked_id=2, asked_epoch=5, led_epoch=led_epoch)
+    _, group = rows.decided(RESERVED, RESERVED, asked_before, 1, fenced_for(1))
+    assert (group.asked_id, group.asked_epoch, group.foreign_epoch) == (1, 9, foreign_epoch)
+
+
 def test_the_candidate_is_the_groups_leader_unless_that_went_on_to_a_newer_epoch() -> None:
     assert rows.led(GROUP, RESERVED).leader_id == 1
     assert rows.led(replace(GROUP, epoch=13), RESERVED).leader_id == 0

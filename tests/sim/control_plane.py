@@ -507,8 +507,8 @@ class ControlPlane:
     def mistaken_promotion(self, candidate: str) -> Flow:
         """On the command line, past the row: what an old page showed is expected, and the new epoch is too low or too high."""
         status = self.statuses.get(candidate)
-        if status is None:
-            return
+        if status is None or candidate in self.replaced:
+            return  # a disk that is new has not heard of the epochs that its replica had: nothing can tell them from a new group's
         random = self._loop.random
         expected = status.epoch - random.choice((1, 2))
         new = random.choice((max(expected, 0), max(expected, 0) + 1, status.epoch + 1))

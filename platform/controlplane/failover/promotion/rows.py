@@ -54,7 +54,10 @@ def decided(
     row = replace(row, candidate_id=candidate_id, decided_id=leader_id, because=because)
     assert row.ballot is not None, "as before"
     if (group.asked_epoch or 0) < row.ballot.epoch:
-        group = replace(group, asked_id=leader_id, asked_epoch=row.ballot.epoch)
+        foreign = group.foreign_epoch
+        if group.asked_id not in (None, leader_id) and (group.asked_epoch or 0) > (group.led_epoch or 0):
+            foreign = max(foreign or 0, group.asked_epoch or 0)  # the other one may have led in it, unseen
+        group = replace(group, asked_id=leader_id, asked_epoch=row.ballot.epoch, foreign_epoch=foreign)
     return row, group
 
 

@@ -109,9 +109,9 @@ class ReplicaView:
 class GroupView:
     """One group. `leader_id` is who was last seen leading: at `led_at`, in `led_epoch`, with its log to `led_to_offset`.
     `asked_id` is who was last asked to lead, in `asked_epoch`, whether it answered or not. `epoch` is the row's: the newest that
-    was reserved or seen led in; `foreign_epoch` the newest above it that someone else, a promotion by hand or a restarted group,
-    had asked for when one was last reserved: who led in that, if anyone, is not known. `in_sync_replicas` is what the cluster's
-    mode promises: see `copies_for_certain`.
+    was reserved or seen led in; `foreign_epoch` the newest of which it is not known who led in it, if anyone: a promotion by hand
+    or a restarted group had asked for it, or one of ours had asked another replica to lead, unseen. `in_sync_replicas` is what the
+    cluster's mode promises: see `copies_for_certain`.
 
     One that `elects` its leader, by its cluster's row, is judged by membership/verdict.py. `elections_in_doubt`: a change of the
     mode into or out of dledger has begun and is not completed, so that any part of the replicas may elect.

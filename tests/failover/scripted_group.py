@@ -48,6 +48,7 @@ class ScriptedGroup:
     replicas: list[ScriptedReplica]
     calls: list[str] = field(default_factory=list)
     before_call: Callable[[str], None] | None = None
+    min_in_sync_replicas: int = 1
     electing: set[int] = field(default_factory=set)  # who still votes, or votes already, in the middle of a change
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -122,7 +123,7 @@ class ScriptedGroup:
             confirm_offset=replica.end_offset,
             flush_disk_type="ASYNC_FLUSH",
             in_sync_replicas=2 if self.mode == "sync" else 1,
-            min_in_sync_replicas=1,
+            min_in_sync_replicas=self.min_in_sync_replicas,
             in_sync=[replica.replica_id, *(other.replica_id for other in in_sync)] if replica.leads else [],
             accepts_sends=replica.leads and not replica.frozen and replica.damage is None,
             refusal=replica.damage if replica.leads else "this replica is a slave",
@@ -130,7 +131,7 @@ class ScriptedGroup:
             promotable=replica.replica_id not in self.electing and replica.damage is None,
             not_promotable_because=replica.damage,
             log_may_be_incomplete=replica.incomplete or replica.damage is not None,
-            shows_below=self.mode == "sync",
+            shows_below=self.mode == "sync" and self.min_in_sync_replicas < 2,
             led_last_epoch=replica.led_in[-1:] == [replica.log_epoch],
             in_sync_epoch=None if replica.leads else replica.in_sync_epoch,
             in_sync_for_ms=None if replica.leads else replica.in_sync_for_ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -99,7 +99,7 @@ class Group:
             member.replica.step_down(ballot.fence, None)
         said = [Standing.of(status_of(member)) for member in (self.first, self.lagging)]
         promises = promises_given(before, said, ballot)
-        after = self.look(master_is_dead=True)
+        after = replace(self.look(master_is_dead=True), epoch=ballot.epoch)
         return decision_after_fence(
             after, before, promises, candidate_id=1, begun_at=NOW, may_lose=False, may_choose=True
         )

@@ -287,7 +287,10 @@ class BrokerProcess:
         clock = (self.name, machine.wall_skew_ms)
         if stored_ms is not None:
             is_later = stored_ms > machine.now_ms()  # time goes on where it was before the clock was set back
-            attempt.due = None if is_later else attempt.due or (clock, stored_ms + DELAY_MS)
+            if is_later:
+                attempt.due = None
+            elif len(attempt.copies) == 1:  # of one that was sent twice the earlier copy is due first
+                attempt.due = (clock, stored_ms + DELAY_MS)
         elif attempt.due is not None and attempt.due[0] == clock and machine.now_ms() < attempt.due[1]:
             machine.violation(
                 f"{self.name} delivers message {attempt.number} {attempt.due[1] - machine.now_ms()} ms early"

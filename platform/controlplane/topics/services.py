@@ -336,9 +336,16 @@ def topics_assert(cluster: Cluster, group: str, address: str) -> list[str]:
         if _lacks(present, topic, read, write):
             kept = (0, {}) if present is None else (present.read_queue_nums, present.attributes)
             wrong.append((topic, _Share(read, write, *kept)))
-    if wrong:
-        with cluster_admin(cluster) as admin:
-            _create_all(admin, wrong, address)
+    created: list[Topic] = []
+    try:
+        if wrong:
+            with cluster_admin(cluster) as admin:
+                _create_all(admin, wrong, address, created)
+    finally:  # whatever ended it
+        for topic in created:
+            with suppress(Conflict):  # it is deleted from the brokers again
+                if (now := _changed_meanwhile(topic)) is not None:
+                    topic_apply(now, keep_read_queues=True)
     return [topic.name for topic, _ in wrong]
 
 
@@ -354,24 +361,17 @@ class _Share:
     attributes: Mapping[str, str]
 
 
-def _create_all(admin: Admin, wrong: Sequence[tuple[Topic, _Share]], address: str) -> None:
-    """Raises the first refusal of the broker's, when all others are there."""
+def _create_all(admin: Admin, wrong: Sequence[tuple[Topic, _Share]], address: str, created: list[Topic]) -> None:
+    """Raises the first refusal of the broker's, when all others are there; `created` gets each that was asked for."""
     refused: BrokerError | None = None
-    created: list[Topic] = []
-    try:
-        for topic, share in wrong:
-            if not _still_there(topic).exists():
-                continue
-            created.append(topic)
-            try:
-                _create_in_group(admin, topic, address, share)
-            except BrokerError as error:
-                refused = refused or error
-    finally:  # whatever ended it
-        for topic in created:
-            with suppress(Conflict):  # it is deleted from the brokers again
-                if (now := _changed_meanwhile(topic)) is not None:
-                    topic_apply(now, keep_read_queues=True)
+    for topic, share in wrong:
+        if not _still_there(topic).exists():
+            continue
+        created.append(topic)
+        try:
+            _create_in_group(admin, topic, address, share)
+        except BrokerError as error:
+            refused = refused or error
     if refused is not None:
         raise refused
 

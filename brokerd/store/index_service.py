@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from brokerd.store.commit_log import DISK_FULL, CommitLog
@@ -26,7 +26,7 @@ from brokerd.store.index_file import IndexFile
 from brokerd.store.index_format import ENTRY_BYTES, FIRST_ENTRY, SLOT_BYTES, IndexHeader, key_hash
 from brokerd.store.index_reader import BlockKeys, IndexReader
 from brokerd.store.log_scanner import LogScanner
-from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, MIN_RECORD_BYTES
+from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, MIN_RECORD_BYTES, record_spans
 from brokerd.store.results import RecoveryReport
 from brokerd.store.store_checkpoint import NO_RECORD_CRC
 from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
@@ -49,11 +49,14 @@ class FlushedIndex:
 
 
 class IndexService:
-    def __init__(self, config: StoreConfig, disk: Disk, commit_log: CommitLog) -> None:
+    def __init__(
+        self, config: StoreConfig, disk: Disk, commit_log: CommitLog, note_damage: Callable[[int], None]
+    ) -> None:
         self.indexed_until = 0
         self._config = config
         self._disk = disk
         self._log = commit_log
+        self._note_damage = note_damage  # called with where no whole record is
         self._directory = config.index_dir
         self._checkpoint_path = config.path("indexCheckpoint.json")
         self._files: list[IndexFile] = []  # the oldest first
@@ -198,6 +201,7 @@ class IndexService:
                     return found
             elif end - offset < size <= room:
                 return BlockKeys(next_offset=offset)  # its end is not for readers yet
+        self._note_damage(offset)
         scanner = LogScanner(self._log, offset, NO_RECORD_CRC)
         following = scanner.find_record(offset + 1)
         return BlockKeys(next_offset=end if following is None else min(following, end))
@@ -319,6 +323,50 @@ class IndexService:
             newest = self._files[-1]
             newest.truncate(newest.header_at(newest.count_below(end_offset)))
         self.indexed_until = min(self.indexed_until, end_offset)
+
+    def lacks(self, records: bytes) -> int | None:
+        """Where the first of these records, in a pull's form, begins that has no entry for one of its keys; None: all have.
+
+        What was damaged when the index was built has none. It looks at 20,000 entries at most, and names the record at which
+        they end. Raises OSError and RemoteProtocolError.
+        """
+        looks = _CHAIN_MAX
+        for position, size in record_spans(records):
+            offset = int.from_bytes(records[position + 28 : position + 36], "big")
+            if offset >= self.indexed_until:
+                return offset
+            found = self._reader.read(records[position : position + size], offset, size, 1)
+            for value in found.hashes:
+                for own_offset in self._offsets_of(value, offset):
+                    looks -= 1
+                    if own_offset == offset or looks < 0:
+                        break
+                else:
+                    return offset
+                if looks < 0:
+                    return offset
+        return None
+
+    def _offsets_of(self, value: int, offset_min: int) -> Iterator[int]:
+        """Of each entry in the hash's chain that is not before `offset_min`, the newest first, but one for another hash."""
+        for file in reversed(self._files):
+            for entry_hash, offset, _ in file.chain(value):
+                if offset < offset_min:
+                    return
+                yield offset if entry_hash == value else -1
+
+    def expect(self, records: bytes) -> None:
+        """These are about to be written over damage: if it lacks one of them, go back there, durably, to read them.
+
+        Blocks. Raises OSError.
+        """
+        offset = self.lacks(records)
+        if offset is None or offset >= self.indexed_until:
+            return
+        if self._sync_failure is None:
+            self.truncate(offset)
+        else:  # the next start would go back to a checkpoint that is after them
+            self.clear(self._log.min_offset)
 
     def clear(self, begin_offset: int) -> None:
         """Forget everything, durably, and begin again at `begin_offset`."""

@@ -11,6 +11,7 @@ epoch has one leader, which only appends (the Raft paper's Log Matching).
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from brokerd.store.commit_log import CommitLog, Segment
 from brokerd.store.config import StoreConfig
@@ -43,9 +44,18 @@ class LogRepair:
         finally:
             self._log.close()
 
-    def write(self, begin_offset: int, data: bytes, end_offset: int, *, needs_proof: bool) -> int:
+    def write(
+        self,
+        begin_offset: int,
+        data: bytes,
+        end_offset: int,
+        *,
+        needs_proof: bool,
+        announce: Callable[[bytes], None],
+    ) -> int:
         """Write records of another replica's log from `begin_offset` on over damaged ones, durably; returns how far.
 
+        `announce` gets them, in a pull's form, once it is sure that they fit, and before the first is written.
         Raises ValueError when these records do not fit into the log, which ends at `end_offset`, UnprovenRecordsError when
         `data` has no record to compare with what follows them, and OSError. Without `needs_proof`, as the leader's have, they
         may also be the last ones.
@@ -54,8 +64,10 @@ class LogRepair:
             segments, end, position = self._segments(begin_offset, data, end_offset)
             if not self._goes_on_alike(end, data, position, end_offset) and (needs_proof or end < end_offset):
                 raise UnprovenRecordsError(end)
-            for offset, buffers, _ in segments:
-                self._overwrite(offset, b"".join(bytes(buffer) for buffer in buffers))
+            records = [(offset, b"".join(bytes(buffer) for buffer in buffers)) for offset, buffers, _ in segments]
+            announce(b"".join(record for _, record in records))
+            for offset, record in records:
+                self._overwrite(offset, record)
             return end
         finally:
             self._log.close()

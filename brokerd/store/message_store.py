@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from brokerd.store.append_message import MessageAppender
@@ -90,7 +90,7 @@ class MessageStore:
         self._appender = MessageAppender(config, self._log, self._queues, self._status, self._store_host)
         self._raw_appender = RawAppender(config, self._log, self._queues, self._status)
         self._reader = MessageReader(config, self._log, self._queues)
-        self.index = IndexService(config, disk, self._log)
+        self.index = IndexService(config, disk, self._log, self._note_damage)
         self.queries = MessageQueries(self.index, self._reader, self._tombstones)
         self._disk_full = False
         self._share_passed = False  # diskSpaceWarningLevelRatio was, at the last look
@@ -726,11 +726,19 @@ class MessageStore:
     def write_over(self, begin_offset: int, data: bytes) -> None:
         """Write another replica's records over damage that a reader met, while the store goes on as it is.
 
-        Blocks, beside appends, reads and flushes. Raises ValueError when it is not proven that they are this log's, and OSError.
+        They are in the message index. Blocks, beside appends, reads and flushes. Raises ValueError when it is not proven that
+        they are this log's, and OSError.
         """
+        self._write_over(begin_offset, data, lambda _: None)
+
+    def write_over_unindexed(self, begin_offset: int, data: bytes) -> None:
+        """As write_over(), where the message index `lacks` some of them. Blocks, alone with the store."""
+        self._write_over(begin_offset, data, self.index.expect)
+
+    def _write_over(self, begin_offset: int, data: bytes, announce: Callable[[bytes], None]) -> None:
         repair = LogRepair(self._config, self._disk, self._reader.record_crc_from)
         try:
-            repair.write(begin_offset, data, self._log.end_offset, needs_proof=True)
+            repair.write(begin_offset, data, self._log.end_offset, needs_proof=True, announce=announce)
         finally:
             self._reader.log_was_written_over()
 
@@ -746,7 +754,7 @@ class MessageStore:
             raise ValueError("the log is not damaged")
         record_crc_from = self._reader.record_crc_from
         repaired_to = LogRepair(self._config, self._disk, record_crc_from).write(
-            begin_offset, data, self._log.end_offset, needs_proof=needs_proof
+            begin_offset, data, self._log.end_offset, needs_proof=needs_proof, announce=self.index.expect
         )
         report = self._reopen(self._reader.confirm_offset)
         if report.damage and report.damage[0].begin_offset < repaired_to:

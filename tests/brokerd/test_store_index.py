@@ -476,6 +476,102 @@ def test_an_index_that_is_made_again_passes_over_damage() -> None:
     assert [len(found(store, f"k{number}")) for number in range(12)] == [1] * 6 + [0] + [1] * 5
 
 
+# -- damage that another replica puts right
+
+
+def indexed_over_damage(part: bytes = b"magic") -> tuple[MemoryDisk, bytes, int, list[bytes]]:
+    """A disk whose index was made, and flushed, when one of 12 records was damaged."""
+    disk, sent = MemoryDisk(), list[bytes]()
+    store = open_small(disk)
+    for number in range(12):
+        sent.append(b"%d" % number)
+        send(store, sent[-1], f"a k{number}", f"U{number}")
+    store.flush_consume_queues()
+    log = store.read_raw(0, 1 << 20)
+    damaged_at = store.physical_offset_of("orders", 0, 6)
+    assert damaged_at is not None
+    position = 5 if part == b"magic" else log[damaged_at:].index(part)
+    disk.flip_bit(f"{ROOT}/commitlog/{0:020d}", damaged_at + position)
+    index_all(store)
+    store.index.flush()
+    assert found(store, "k6") == []
+    store.flush()
+    return disk.after_kill(), log[damaged_at:], damaged_at, sent
+
+
+def put_right(disk: MemoryDisk, records: bytes, damaged_at: int) -> None:
+    """As a broker whose reader met the damage."""
+    store = open_small(disk)
+    if store.locate_damage(damaged_at) is not None:
+        assert store.index.lacks(records) == damaged_at
+        store.write_over_unindexed(damaged_at, records)
+
+
+@pytest.mark.parametrize("part", [b"magic", b"k6"])
+def test_a_message_is_found_by_its_keys_once_its_damage_is_put_right(part: bytes) -> None:
+    disk, records, damaged_at, sent = indexed_over_damage(part)
+    put_right(disk, records, damaged_at)
+    assert_finds_what_the_log_holds(disk.after_kill(), sent)
+
+
+def test_damage_that_the_index_meets_is_looked_at() -> None:
+    disk = MemoryDisk()
+    store = open_small(disk)
+    (first, _) = [send(store, b"%d" % number, "a") for number in range(2)]
+    disk.flip_bit(f"{ROOT}/commitlog/{0:020d}", first + 5)
+    index_all(store)
+    assert store.damage_seen == first
+
+
+def test_a_message_is_found_by_its_keys_once_a_broker_that_takes_nothing_more_puts_its_damage_right() -> None:
+    disk, records, damaged_at, sent = indexed_over_damage()
+    store = open_small(disk)
+    store.declare_damaged(damaged_at)
+    store.repair(records, needs_proof=True)
+    store.close()
+    assert_finds_what_the_log_holds(disk, sent)
+
+
+def test_a_crash_at_any_call_while_damage_is_put_right_hides_no_message_from_its_keys() -> None:
+    for die_at in count():
+        disk, records, damaged_at, sent = indexed_over_damage()
+        disk.die_at = disk.calls + die_at
+        try:
+            put_right(disk, records, damaged_at)
+        except Died:
+            left = disk.after_power_cut(die_at)
+            put_right(left, records, damaged_at)
+            assert_finds_what_the_log_holds(left.after_kill(), sent)
+        else:
+            break
+
+
+def test_damage_that_is_put_right_leaves_an_index_as_it_is_that_has_its_keys() -> None:
+    disk = MemoryDisk()
+    store = open_small(disk)
+    starts = [send(store, b"%d" % number, f"a k{number}") for number in range(12)]
+    index_all(store)
+    records = store.read_raw(0, 1 << 20)[starts[6] :]
+    disk.flip_bit(f"{ROOT}/commitlog/{0:020d}", starts[6] + 5)
+    assert store.index.lacks(records) is None
+    store.write_over_unindexed(starts[6], records)
+    assert store.index.indexed_until == store.end_offset
+
+
+def test_an_index_whose_sync_failed_is_made_again_where_damage_is_put_right() -> None:
+    """The next start would go back to its checkpoint, which calls all of the log indexed."""
+    disk, records, damaged_at, sent = indexed_over_damage()
+    store = open_small(disk)
+    send_and_index(store, sent, 1)
+    disk.fail = lambda _, name: errno.EIO if name == "sync" else None
+    with pytest.raises(OSError, match="Input/output error"):
+        store.index.flush(sync_log=False)
+    disk.fail = lambda *_: None
+    store.write_over_unindexed(damaged_at, records)
+    store.flush_consume_queues()
+    assert_finds_what_the_log_holds(disk.after_kill(), sent)
+
+
 # -- crashes
 
 

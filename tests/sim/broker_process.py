@@ -25,7 +25,7 @@ from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy
 from tests.sim.made_topics import bytes_to_keep, is_made
 from tests.sim.sim_environment import FILE_BYTES, StopOrders, config_of, environment_of
-from tests.sim.sim_requests import ChangeTopic, CommitOffset, QueryOffset, Read, ResetOffset, Send
+from tests.sim.sim_requests import ChangeGroup, ChangeTopic, CommitOffset, QueryOffset, Read, ResetOffset, Send
 from tests.sim.sim_threads import SimThreads
 from tests.sim.trio_process import TrioProcess
 from tests.sim.wire import DELAY_MS, TOPICS, has_changed_nothing, queue_of, topic_of
@@ -329,7 +329,7 @@ class BrokerProcess:
             offset = reply.header(QueryConsumerOffsetResponseHeader).offset
             if self.leads_newest():
                 self.history.check_offset(self.name, request.queue, offset, asked_at=request.asked_at)
-        elif isinstance(request, CommitOffset | ResetOffset | ChangeTopic):
+        elif isinstance(request, CommitOffset | ResetOffset | ChangeTopic | ChangeGroup):
             if (
                 reply.code == ResponseCode.SUCCESS and reply.remark is None
             ):  # a remark says that the master alone has it

@@ -11,7 +11,7 @@ from mqwire.message import decode_records
 from mqwire.names import RMQ_SYS_EPOCH, RMQ_SYS_METADATA
 from tests.sim.history import Copy, Violation
 from tests.sim.machine import SUPERVISOR_S, USUAL_SYNC_S
-from tests.sim.sim_requests import ChangeTopic, CommitOffset, Demote, Read, ResetOffset
+from tests.sim.sim_requests import ChangeGroup, ChangeTopic, CommitOffset, Demote, Read, ResetOffset
 from tests.sim.wire import TOPICS, queue_of
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Faults:
         random = self._loop.random
         if (
             self.stopped
-            or not isinstance(request, CommitOffset | ResetOffset | ChangeTopic)
+            or not isinstance(request, CommitOffset | ResetOffset | ChangeTopic | ChangeGroup)
             or not self.dies_after_answer
         ):
             return

@@ -12,7 +12,7 @@ from math import inf
 
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.group_offsets import GroupOffsets
-from tests.sim.sim_requests import ChangeTopic, CommitOffset, ResetOffset
+from tests.sim.sim_requests import ChangeGroup, ChangeTopic, CommitOffset, ResetOffset
 
 
 class Violation(BaseException):
@@ -114,6 +114,15 @@ class MadeTopic:
     grew_at_s: float = -inf  # when a leader last appended a message to it
 
 
+@dataclass(slots=True)
+class MadeGroup:
+    """A consumer group; `retries` is what it was given as retryMaxTimes; None: it was deleted."""
+
+    retries: int | None = None
+    is_known: bool = True  # the last change was answered; else it may be done yet
+    copy: Copy | None = None  # what the last answered change survives with
+
+
 class History:
     """The observer."""
 
@@ -144,6 +153,7 @@ class History:
         self.offsets = GroupOffsets(lambda copy: self.may_be_lost(copy))
         self.queue_ends: dict[int, int] = {}  # by queue, up to where a sender knows of messages
         self.made_topics: dict[str, MadeTopic] = {}
+        self.made_groups: dict[str, MadeGroup] = {}
         self._leaders: dict[int, str] = {}
         self._reported_epochs: dict[str, int] = {}
         self.latest_ms = 0  # by any machine's clock at any time
@@ -169,12 +179,15 @@ class History:
             self.queue_ends[one.queue] = max(queue_offset + 1, self.queue_ends.get(one.queue, 0))
         self.counts[code] += 1
 
-    def changed(self, request: CommitOffset | ResetOffset | ChangeTopic, copy: Copy) -> None:
+    def changed(self, request: CommitOffset | ResetOffset | ChangeTopic | ChangeGroup, copy: Copy) -> None:
         """A broker answers that the change is done. Its record is not after `copy`, the last one that is confirmed there: who
         has that has the change."""
         if isinstance(request, CommitOffset | ResetOffset):
             self.counts["commits" if isinstance(request, CommitOffset) else "resets of offsets"] += 1
             self.offsets.done(request.change, copy)
+        elif isinstance(request, ChangeGroup):
+            self.made_groups[request.group] = MadeGroup(request.retries, True, copy)
+            self.counts["changes of groups"] += 1
         else:
             topic = self.made_topics[request.topic]
             topic.copy = copy
@@ -193,10 +206,12 @@ class History:
                 topic.deletions[topic.lives] = copy
             self.counts["changes of topics"] += 1
 
-    def refused(self, request: ResetOffset | ChangeTopic) -> None:
+    def refused(self, request: ResetOffset | ChangeTopic | ChangeGroup) -> None:
         """A broker answers that nothing has changed."""
         if isinstance(request, ResetOffset):
             self.offsets.over(request.change)
+        elif isinstance(request, ChangeGroup):
+            self.made_groups[request.group].is_known = True
         elif not request.updates:
             self.made_topics[request.topic].exists = not request.exists
 
@@ -206,6 +221,7 @@ class History:
         copies += [
             topic.copy for topic in self.made_topics.values() if topic.exists is not None and topic.copy is not None
         ]
+        copies += [group.copy for group in self.made_groups.values() if group.is_known and group.copy is not None]
         lost = sum(map(self.may_be_lost, copies))
         self.counts["answered changes judged"] += len(copies) - lost
         self.counts["answered changes that may be lost"] += lost

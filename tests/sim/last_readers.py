@@ -169,12 +169,14 @@ class _Seeker:
 
 
 def find_by_key(loop: EventLoop, network: Network, machines: Sequence[Machine], history: History) -> None:
-    """Some of what was acknowledged and is there for sure, at each replica; raises Violation."""
+    """Some of what was acknowledged and is there for sure, at each replica, and what its disk has spoiled; raises Violation."""
     seeker = _Seeker(loop, network)
     stored = [one for one in history.attempts if one.code == "SEND_OK" and not one.delayed and not one.topic]
     stored = [one for one in stored if not history.may_be_gone(one.promised)]
     for machine in machines:
-        for attempt in loop.random.sample(stored, min(len(stored), _SOUGHT)):
+        sought = loop.random.sample(stored, min(len(stored), _SOUGHT))
+        sought += [one for one in stored if one.promised.physical_offset in machine.spoiled and one not in sought]
+        for attempt in sought:
             seeker.seek(machine, attempt)
             history.counts["messages sought by their keys"] += 1
     loop.run_until(loop.now_s + _READ_S, lambda: not seeker.missing)

@@ -81,6 +81,9 @@ class Machine:
         self.sync_mean_s = USUAL_SYNC_S
         self.reserved_hours = 72
         self.indexes = False  # messageIndexEnable
+        self.spoiled: set[int] = (
+            set()
+        )  # the physical offsets of records that its disks have ever had other than written
         self.rate = random.choice((1.0, 1.0, random.uniform(0.9, 1.1)))
         self.began_s = random.uniform(0.0, 1000.0)
         self.wall_skew_ms = random.choice((0, 0, random.randrange(-3_600_000, 3_600_000)))
@@ -287,6 +290,7 @@ class Machine:
 
         The very last byte of the log does not become zero: so a write looks that ended in front of it.
         """
+        self.spoiled.add(copy.physical_offset)
         record, random = self.contents[copy.epoch, copy.physical_offset], self.loop.random
         self.spoiled_at = copy.physical_offset
         while True:

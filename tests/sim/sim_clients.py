@@ -8,10 +8,11 @@ from typing import Any
 
 from mqwire.names import MASTER_ID
 from tests.sim.event_loop import EventLoop
-from tests.sim.history import History, MadeTopic
+from tests.sim.history import History, MadeGroup, MadeTopic
 from tests.sim.made_topics import PREFIX
 from tests.sim.network import Network
 from tests.sim.sim_requests import (
+    ChangeGroup,
     ChangeTopic,
     CommitOffset,
     Members,
@@ -315,6 +316,34 @@ class TopicAdmin(_LeaderSeeker):
             self.look_for_the_leader()
 
 
+_GROUPS_MAX = 5  # all tables go into one record, which a small log file must hold
+
+
+class GroupAdmin(_LeaderSeeker):
+    """Makes consumer groups, gives them other settings, deletes them, and makes them again."""
+
+    def act(self) -> None:
+        groups, random = self.history.made_groups, self.loop.random
+        known = [name for name, group in groups.items() if group.is_known]
+        if len(groups) < _GROUPS_MAX and (not known or random.random() < 0.2):
+            known = [f"made-group{len(groups)}"]
+        if not known:
+            return
+        name = random.choice(known)
+        group = groups.setdefault(name, MadeGroup())
+        deletes = group.retries is not None and random.random() < 0.4
+        change = ChangeGroup(name, None if deletes else random.randrange(1, 100))
+        # One that is not answered may be done later, at any time: that group is not changed any more.
+        group.is_known = False
+        self.network.call(self, self.believed, change, self._done, timeout_s=TIMEOUT_S, may_double=False)
+
+    def _done(self, is_done: bool | None) -> None:
+        if is_done:
+            self.run()
+        else:
+            self.look_for_the_leader()
+
+
 def make_clients(
     loop: EventLoop,
     network: Network,
@@ -323,9 +352,9 @@ def make_clients(
     name_servers: list[str],
     *,
     pauses_s: tuple[float, ...],
-) -> tuple[list[Sender], list[Reader | Consumer | TopicAdmin | OffsetOperator]]:
-    """Three senders, each with one of these mean pauses; a reader, a consumer, one that makes and deletes topics, and one
-    that resets the consumer's offsets."""
+) -> tuple[list[Sender], list[Reader | Consumer | TopicAdmin | GroupAdmin | OffsetOperator]]:
+    """Three senders, each with one of these mean pauses; a reader, a consumer, two that make and delete topics and groups,
+    and one that resets the consumer's offsets."""
     senders = [
         Sender(
             loop,
@@ -343,5 +372,6 @@ def make_clients(
         Reader(loop, network, "reader", replicas=replicas, pause_s=0.1),
         Consumer(loop, network, history, "consumer", **everywhere, pause_s=0.1),
         TopicAdmin(loop, network, history, "admin", **everywhere, pause_s=0.4),
+        GroupAdmin(loop, network, history, "groups", **everywhere, pause_s=1.0),
         OffsetOperator(loop, network, history, "offsets", **everywhere, pause_s=3.0),
     ]

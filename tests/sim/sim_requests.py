@@ -73,6 +73,13 @@ class ChangeTopic(NamedTuple):
     kept_hours: int | None = None  # reserve.time
 
 
+class ChangeGroup(NamedTuple):
+    """Make or change a consumer group, or delete it (None); answered by whether that is done."""
+
+    group: str
+    retries: int | None
+
+
 class FindByKey(NamedTuple):
     """QUERY_MESSAGE; answered by the bodies of those that are found."""
 

@@ -28,6 +28,7 @@ from brokerd.store.index_service import IndexService
 from brokerd.store.message_store import MessageStore
 from brokerd.store.recovery import Recovery
 from brokerd.store.topic_tombstones import Tombstone, TopicTombstones
+from brokerd.subscription_group import SubscriptionGroupManager
 from brokerd.topic_config import TopicConfigManager
 from brokerd.topic_retention import KeptMessages, oldest_beyond
 from controlplane.failover import samples
@@ -37,7 +38,7 @@ from controlplane.failover.promotion.fencing import Unpromised, replicas_to_fenc
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView, standing_of
 from highwater import promotion
 from highwater.promotion import Ballot, Cleanness, Group, Standing
-from mqwire.bodies import BrokerMemberGroup, ClusterInfo, TopicConfig
+from mqwire.bodies import BrokerMemberGroup, ClusterInfo, SubscriptionGroupConfig, TopicConfig
 from mqwire.names import MASTER_ID
 from namesrvd.route_info import RouteInfoManager
 from tests.sim.planted_bugs import PlantedBug
@@ -407,6 +408,32 @@ def _updates_are_not_written() -> Patched:
     return patch.object(TopicConfigManager, "_become", becomes)
 
 
+def _groups_settings_are_not_written() -> Patched:
+    """Of a group that is there."""
+    become = SubscriptionGroupManager._become
+
+    def becomes(
+        self: SubscriptionGroupManager, table: dict[str, SubscriptionGroupConfig], record: MetadataRecord | None = None
+    ) -> None:
+        updates = record is not None and record.groups and record.groups.keys() <= self._table.keys()
+        become(self, table, None if updates else record)
+
+    return patch.object(SubscriptionGroupManager, "_become", becomes)
+
+
+def _deleted_groups_come_back() -> Patched:
+    apply = SubscriptionGroupManager.apply
+
+    def keeps(self: SubscriptionGroupManager, record: MetadataRecord) -> None:
+        apply(self, msgspec.structs.replace(record, deleted_groups=[]))
+
+    return patch.object(SubscriptionGroupManager, "apply", keeps)
+
+
+def _index_stays_where_damage_is_put_right() -> Patched:
+    return patch.object(IndexService, "lacks", lambda self, records: None)
+
+
 def _expired_messages_come_back() -> Patched:
     return patch.object(KeptMessages, "rebuild", lambda self, records: self._store.keep_all())
 
@@ -465,6 +492,15 @@ STEP_BUGS = (
         "a truncation leaves the message index as it is", "async", "sync", _index_is_not_truncated, indexes=True
     ),
     PlantedBug("an update of a topic is not written", "sync", "sync", _updates_are_not_written),
+    PlantedBug("a group's new settings are not written", "sync", "sync", _groups_settings_are_not_written),
+    PlantedBug("a deletion of a group is not applied at a start", "single", "sync", _deleted_groups_come_back),
+    PlantedBug(
+        "the index of keys lacks what was damaged when it was made",
+        "async",
+        "sync",
+        _index_stays_where_damage_is_put_right,
+        indexes=True,
+    ),
     PlantedBug("a restart forgets what topics have expired", "sync", "sync", _expired_messages_come_back),
     PlantedBug("a topic with a byte too much loses all", "single", "sync", _a_little_excess_takes_all),
     PlantedBug("a commit is answered at once", "single", "sync", _commit_answered_at_once),

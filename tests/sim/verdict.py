@@ -11,6 +11,7 @@ from brokerd.store import MessageStore
 from mqwire.message import StoredMessage
 from mqwire.names import RMQ_SYS_SCHEDULE_TOPIC
 from tests.sim.history import Attempt, Copy, History, Violation
+from tests.sim.made_groups import judge_made_groups
 from tests.sim.made_topics import judge_made_topics
 from tests.sim.store_harness import read_all
 from tests.sim.wire import QUEUES, READ_GROUP, TOPICS, properties_of, queue_of, topic_of
@@ -140,7 +141,7 @@ def _judge_readers(history: History, messages: Content) -> None:
 
 
 def _judge_tables(world: World, messages: Content) -> None:
-    """Offsets and topics are as answered, unless that may be lost; a consumer that resumes has seen what lies before that."""
+    """What was answered of offsets, topics and groups is so, unless it may be lost; a consumer has seen all before its offset."""
     history = world.history
     history.count_changes()
     tables = {machine.name: _tables(machine.process.broker) for machine in world.machines if machine.process}
@@ -167,6 +168,7 @@ def _judge_tables(world: World, messages: Content) -> None:
                 raise Violation(
                     f"topic {name} was given {topic.queues} queues to read, and has {config.read_queue_nums} on {machine.name}"
                 )
+        judge_made_groups(history, machine.name, broker)
         if process.replica.leads:
             judge_consumed(history, broker.consumer_offsets, messages)
 

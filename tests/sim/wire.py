@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 from zlib import crc32
 
-from mqwire.bodies import GetBrokerMemberGroupResponseBody, ReplicaStatus
+from mqwire.bodies import GetBrokerMemberGroupResponseBody, ReplicaStatus, SubscriptionGroupConfig
 from mqwire.codes import HighwaterRequestCode, PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
 from mqwire.headers_broker import GetBrokerMemberGroupRequestHeader
+from mqwire.headers_group import DeleteSubscriptionGroupRequestHeader
 from mqwire.headers_offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
@@ -31,6 +32,7 @@ from mqwire.message import BatchItem, decode_records, encode_batch_body, propert
 from mqwire.names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_KEYS, PROPERTY_TAGS
 from tests.sim.sim_requests import (
     Change,
+    ChangeGroup,
     ChangeMembers,
     ChangeMode,
     ChangeTopic,
@@ -193,6 +195,13 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     attributes=_attributes_of(request),
                 ),
             )
+        case ChangeGroup(retries=None):
+            return RemotingCommand.request(
+                RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader(group_name=request.group)
+            )
+        case ChangeGroup(retries=int(retries)):
+            config = SubscriptionGroupConfig(group_name=request.group, retry_max_times=retries)
+            return RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.to_json())
         case FindByKey():
             return RemotingCommand.request(
                 RequestCode.QUERY_MESSAGE,
@@ -287,7 +296,7 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
             if reply.code == ResponseCode.QUERY_NOT_FOUND:
                 return -1
             return None if refusal else reply.header(QueryConsumerOffsetResponseHeader).offset
-        case CommitOffset() | ResetOffset() | ChangeTopic():
+        case CommitOffset() | ResetOffset() | ChangeTopic() | ChangeGroup():
             return refusal is None and reply.remark is None  # a remark says that the master alone has it
         case FindByKey():
             return () if refusal else tuple(message.body for message in decode_records(bytes(reply.body)))

@@ -62,7 +62,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "no pre-vote": range(6, 43),
     "a replica that lost its memory votes as before": range(52, 71),
     "the old mode confirms what follows the change": range(22, 42),
-    "a new disk is adopted in one step": range(15, 16),
+    "a new disk is adopted in one step": range(5, 6),
 }
 REPOSITORY = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -366,17 +366,11 @@ class Broker:
 
     async def _write_over(self, begin_offset: int, data: bytes) -> None:
         async with self.store_gate.shared():
-            if self.store.index.lacks(data) is None:
-                await self._write_over_with(self.store.write_over, begin_offset, data)
-                return
-        async with self.store_gate.alone():
-            await self._write_over_with(self.store.write_over_unindexed, begin_offset, data)
-
-    async def _write_over_with(self, write: Callable[[int, bytes], None], begin_offset: int, data: bytes) -> None:
-        if begin_offset >= self.store.end_offset:
-            raise ValueError("it was truncated meanwhile")
-        await self.threads.run(write, begin_offset, data)
-        self.metadata_log.read_again()
+            if begin_offset >= self.store.end_offset:
+                raise ValueError("it was truncated meanwhile")
+            async with self.message_index.paused():
+                await self.threads.run(self.store.write_over, begin_offset, data)
+            self.metadata_log.read_again()
 
     def flush_failed(self, cause: str) -> None:
         """Nothing more can be proven durable: take no more sends, and refuse those that wait."""

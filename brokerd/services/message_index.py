@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -45,6 +47,7 @@ class MessageIndexService:
         self._gate = gate
         self._clock = clock
         self._threads = threads
+        self._flushing = trio.Lock()
 
     async def run(self) -> None:
         """Index until cancelled; what the disk refuses is tried again later, and logged."""
@@ -71,6 +74,17 @@ class MessageIndexService:
                 except (StoreError, OSError) as error:
                     logger.error("the message index lacks the last messages: %s", error)
 
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Nothing is indexed or sought by key meanwhile; the caller shares the store's gate."""
+        async with self._flushing:
+            index = self._store.index
+            index.is_away = True
+            try:
+                yield
+            finally:
+                index.is_away = False
+
     async def _catch_up(self, until_s: float) -> None:
         """Until there is nothing more to index, or the time has come: under load it never catches up, and must flush."""
         while (began_s := trio.current_time()) < until_s:
@@ -87,7 +101,7 @@ class MessageIndexService:
                 await trio.sleep(spent_s * _BUSY_PAUSES)
 
     async def _flush(self) -> None:
-        async with self._gate.shared():
+        async with self._gate.shared(), self._flushing:
             store = self._store
             if store.refusal is not None or not store.index.wants_flush:
                 return

@@ -371,7 +371,7 @@ class FollowerService:
         broker = self._broker
         try:
             while broker.store.durable_offset < broker.store.end_offset and broker.store.damaged_from is None:
-                if broker.store_gate.closed or not await broker.flush_service.flush_once():
+                if broker.store.wants_reopening or not await broker.flush_service.flush_once():
                     return
         finally:
             flushed.set()

@@ -7,7 +7,7 @@ The index is a function of the log. After a crash it goes back to its checkpoint
 rebuilt; where the log is truncated, it is truncated. A hash is shared by several keys and an entry may outlive its record, so
 candidates() are offers: the caller looks at the record.
 
-Main thread only, but for sync_flushed().
+Main thread only, but for sync_flushed(), and for expect() while it `is_away`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class IndexService:
         self, config: StoreConfig, disk: Disk, commit_log: CommitLog, note_damage: Callable[[int], None]
     ) -> None:
         self.indexed_until = 0
+        self.is_away = False  # another thread has it to itself: the main thread neither changes nor reads it
         self._config = config
         self._disk = disk
         self._log = commit_log
@@ -65,6 +66,7 @@ class IndexService:
         self._reader = IndexReader()
         self._window_bytes = _WINDOW_BYTES_MIN
         self._checkpointed_until = -1
+        self._perhaps_saved_until = -1  # that, or what a checkpoint says whose saving failed
         # The store timestamp up to which the files on disk are whole. From the CommitLog file of that moment on an Apache broker
         # that opens the directory after a kill reads the log again: from a later one, keys in between would be in no index.
         self.written_until_ms = 0 if config.message_index_enable else _ALL_MS
@@ -141,7 +143,7 @@ class IndexService:
                 return f"index file {newest.name} has lost entries"
             if newest.header.index_count != checkpoint.header.index_count or checkpoint.boot_id != self._disk.boot_id():
                 newest.go_back_to_checkpoint(checkpoint.header)
-        self.indexed_until = self._checkpointed_until = checkpoint.indexed_until
+        self.indexed_until = self._checkpointed_until = self._perhaps_saved_until = checkpoint.indexed_until
         return ""
 
     def _adopt(self, clean: bool) -> str:
@@ -172,6 +174,8 @@ class IndexService:
 
         Raises OSError, and then goes on at the same place the next time.
         """
+        if self.is_away:
+            return 0
         log = self._log
         offset = self.indexed_until = max(self.indexed_until, log.min_offset)  # retention may have overtaken it
         end = min(bound, log.end_offset)
@@ -278,11 +282,12 @@ class IndexService:
                 self._sync_failure = StoreError(f"syncing {file.path} failed: {error.strerror}")
                 text = f"{error.strerror}; it grows in memory until the next start makes the rest again from the log"
                 raise OSError(error.errno, text, file.path) from error
+        self._perhaps_saved_until = max(self._perhaps_saved_until, flushed.checkpoint.indexed_until)
         flushed.checkpoint.save(self._disk, self._checkpoint_path)
 
     def flushed(self, flushed: FlushedIndex) -> None:
         """sync_flushed() has succeeded."""
-        self._checkpointed_until = flushed.checkpoint.indexed_until
+        self._checkpointed_until = self._perhaps_saved_until = flushed.checkpoint.indexed_until
         self._note_written()
         self._unsynced = [file for file in self._unsynced if file not in flushed.files]
 
@@ -324,7 +329,7 @@ class IndexService:
             newest.truncate(newest.header_at(newest.count_below(end_offset)))
         self.indexed_until = min(self.indexed_until, end_offset)
 
-    def lacks(self, records: bytes) -> int | None:
+    def _lacks(self, records: bytes) -> int | None:
         """Where the first of these records, in a pull's form, begins that has no entry for one of its keys; None: all have.
 
         What was damaged when the index was built has none. It looks at 20,000 entries at most, and names the record at which
@@ -360,8 +365,8 @@ class IndexService:
 
         Blocks. Raises OSError.
         """
-        offset = self.lacks(records)
-        if offset is None or offset >= self.indexed_until:
+        offset = self._lacks(records)
+        if offset is None or offset >= max(self.indexed_until, self._perhaps_saved_until):
             return
         if self._sync_failure is None:
             self.truncate(offset)
@@ -376,7 +381,7 @@ class IndexService:
         while self._files:
             self._delete(self._files[-1])
         self.indexed_until = begin_offset
-        self._checkpointed_until = -1
+        self._checkpointed_until = self._perhaps_saved_until = -1
         self._note_written()
 
     def _delete(self, file: IndexFile) -> None:
@@ -389,6 +394,8 @@ class IndexService:
     def delete_expired(self, min_offset: int) -> int:
         """Delete the files whose records retention has all deleted, never the newest; returns how many."""
         deleted = 0
+        if self.is_away:
+            return deleted
         while len(self._files) > 1 and self._files[0].header.end_offset < min_offset:
             if self._files[0] in self._unsynced:
                 break  # perhaps at work in another thread
@@ -402,8 +409,11 @@ class IndexService:
         """Where records may begin that `topic` and `key` name, stored between the two times: the newest first, no place
         twice. Look at each: it may be another key's record, deleted, or a second out of the range.
 
-        It looks at 20,000 entries at most, which more messages than that of one key with one hash can use up.
+        It looks at 20,000 entries at most, which more messages than that of one key with one hash can use up. Raises OSError,
+        and StoreError while it goes back.
         """
+        if self.is_away:
+            raise StoreError("it goes back to records that were damaged when it was made; try again in a moment")
         value = key_hash(topic, key)
         min_offset = self._log.min_offset
         looks = _CHAIN_MAX

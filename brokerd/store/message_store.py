@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from brokerd.store.append_message import MessageAppender
@@ -726,19 +726,12 @@ class MessageStore:
     def write_over(self, begin_offset: int, data: bytes) -> None:
         """Write another replica's records over damage that a reader met, while the store goes on as it is.
 
-        They are in the message index. Blocks, beside appends, reads and flushes. Raises ValueError when it is not proven that
-        they are this log's, and OSError.
+        Blocks, beside appends, reads and flushes, but alone with the message index. Raises ValueError when it is not proven
+        that they are this log's, and OSError.
         """
-        self._write_over(begin_offset, data, lambda _: None)
-
-    def write_over_unindexed(self, begin_offset: int, data: bytes) -> None:
-        """As write_over(), where the message index `lacks` some of them. Blocks, alone with the store."""
-        self._write_over(begin_offset, data, self.index.expect)
-
-    def _write_over(self, begin_offset: int, data: bytes, announce: Callable[[bytes], None]) -> None:
         repair = LogRepair(self._config, self._disk, self._reader.record_crc_from)
         try:
-            repair.write(begin_offset, data, self._log.end_offset, needs_proof=True, announce=announce)
+            repair.write(begin_offset, data, self._log.end_offset, needs_proof=True, announce=self.index.expect)
         finally:
             self._reader.log_was_written_over()
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokerd.store import MessageStore
+from brokerd.store import MessageStore, StoreError
 from brokerd.store.index_format import ENTRY, HEADER_BYTES, file_bytes, key_hash, unpack_header
 from brokerd.store.store_checkpoint import StoreCheckpoint
 from mqwire.message import decode_record
@@ -503,8 +503,7 @@ def put_right(disk: MemoryDisk, records: bytes, damaged_at: int) -> None:
     """As a broker whose reader met the damage."""
     store = open_small(disk)
     if store.locate_damage(damaged_at) is not None:
-        assert store.index.lacks(records) == damaged_at
-        store.write_over_unindexed(damaged_at, records)
+        store.write_over(damaged_at, records)
 
 
 @pytest.mark.parametrize("part", [b"magic", b"k6"])
@@ -553,8 +552,7 @@ def test_damage_that_is_put_right_leaves_an_index_as_it_is_that_has_its_keys() -
     index_all(store)
     records = store.read_raw(0, 1 << 20)[starts[6] :]
     disk.flip_bit(f"{ROOT}/commitlog/{0:020d}", starts[6] + 5)
-    assert store.index.lacks(records) is None
-    store.write_over_unindexed(starts[6], records)
+    store.write_over(starts[6], records)
     assert store.index.indexed_until == store.end_offset
 
 
@@ -567,9 +565,45 @@ def test_an_index_whose_sync_failed_is_made_again_where_damage_is_put_right() ->
     with pytest.raises(OSError, match="Input/output error"):
         store.index.flush(sync_log=False)
     disk.fail = lambda *_: None
-    store.write_over_unindexed(damaged_at, records)
+    store.write_over(damaged_at, records)
     store.flush_consume_queues()
     assert_finds_what_the_log_holds(disk.after_kill(), sent)
+
+
+@pytest.mark.parametrize("failing", ["sync", "pwrite", "create", "rename", "sync_directory"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_going_back_that_failed_is_done_again_before_damage_is_written_over(failing: str, number: int) -> None:
+    """The next peer is asked at once; the index has gone back in memory by then, and on the disk it has not."""
+    disk = MemoryDisk()
+    store = open_small(disk)
+    starts = [send(store, b"%d" % sent, "" if sent == 11 else f"k{sent}") for sent in range(12)]
+    records = store.read_raw(0, 1 << 20)[starts[10] :]
+    disk.flip_bit(f"{ROOT}/commitlog/{0:020d}", starts[10] + 5)
+    index_all(store)
+    store.index.flush()
+    calls = count(1)
+    disk.fail = lambda _, name: errno.EIO if name == failing and next(calls) == number else None
+    with contextlib.suppress(OSError):
+        store.write_over(starts[10], records)
+    disk.fail = lambda *_: None
+    if store.locate_damage(starts[10]) is not None:
+        store.write_over(starts[10], records)
+    store.flush()
+    store = open_small(disk.after_kill())
+    index_all(store)
+    assert [len(found(store, f"k{number}")) for number in range(11)] == [1] * 11
+
+
+def test_nothing_is_sought_by_key_and_nothing_indexed_while_the_index_goes_back() -> None:
+    store = open_small(MemoryDisk())
+    send(store, b"one", "a")
+    store.index.is_away = True
+    assert store.index.build(store.confirm_offset, 7) == 0
+    with pytest.raises(StoreError, match="try again in a moment"):
+        found(store, "a")
+    store.index.is_away = False
+    index_all(store)
+    assert found(store, "a") == [b"one"]
 
 
 # -- crashes

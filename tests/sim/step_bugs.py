@@ -431,7 +431,7 @@ def _deleted_groups_come_back() -> Patched:
 
 
 def _index_stays_where_damage_is_put_right() -> Patched:
-    return patch.object(IndexService, "lacks", lambda self, records: None)
+    return patch.object(IndexService, "_lacks", lambda self, records: None)
 
 
 def _expired_messages_come_back() -> Patched:

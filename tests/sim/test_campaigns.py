@@ -16,6 +16,7 @@ import pytest
 
 from brokerd.replica.replica import Replica
 from brokerd.store import MessageStore
+from tests.sim import seeds
 from tests.sim.__main__ import PLANTED_BUGS, MisfitError, find
 from tests.sim.changing_world import run_changing_seed
 from tests.sim.mode_operator import CHANGEABLE
@@ -133,64 +134,30 @@ def test_no_seed_finds_a_broken_promise_of_a_group_whose_mode_changes(flush: str
     assert min(adopted.values()) >= 3, "nor does one in which no group of three went through each mode"
 
 
-def test_a_healed_disk_does_not_finish_a_slow_sync_as_slowly_as_it_began() -> None:
-    """A voter there was still in the first sync of its start, ten seconds after its disk was well again."""
-    outcome = run_quorum_seed("sync", 910003)
-    assert outcome.violation is None
+# What each found is mended, and most have a test of their own beside the code. The simulation has changed since, and with it
+# what happens in these seeds: they are a few more runs, from far away.
+ONCE_VIOLATED = [
+    ("dledger", "sync", 910003),  # a disk that was healed ended a slow sync as slowly as it had begun
+    ("dledger", "sync", 910007),  # a disk was lost beside one that had truncated a spoiled record
+    ("dledger", "sync", 147),  # a vote that could not be synced was taken for a lost log
+    ("dledger", "async", 930010),  # a disk was lost while a request to take another voter away was on its way
+    (
+        "dledger",
+        "async",
+        27,
+    ),  # what a voter had reported, and then truncated with a spoiled record, was rightly acknowledged
+    ("async", "sync", 47),  # a replica whose log was damaged did not start, for a topic had been deleted
+    ("sync", "sync", 46),  # damage in two logs was put right in neither, and neither replica might lead
+    ("changing", "async", 940023),  # a change of the mode that had failed for its time was not asked for again
+    ("changing", "sync", 5072),  # a replica did not start where tables followed damage that recovery had found
+    ("changing", "sync", 5074),  # an operator waited for a leader that would finish a change, and made none
+    ("changing", "sync", 5102),  # a change that only a damaged leader had heard of hung for ever
+]
 
 
-def test_no_disk_is_lost_while_a_request_to_take_another_voter_away_is_on_its_way() -> None:
-    """There the two voters that were left would have been the empty disk and the leader."""
-    outcome = run_quorum_seed("async", 930010)
-    assert outcome.violation is None
-
-
-def test_a_disk_that_truncated_a_spoiled_record_is_one_of_those_that_a_group_may_lose() -> None:
-    """Another disk of the three was replaced there: of what a majority had acknowledged no one could know the rest."""
-    outcome = run_quorum_seed("sync", 910007)
-    assert outcome.violation is None
-
-
-def test_what_a_voter_reported_and_then_truncated_with_a_spoiled_record_was_rightly_acknowledged() -> None:
-    assert run_quorum_seed("async", 27).violation is None
-
-
-def test_a_damaged_replica_starts_though_a_topic_was_deleted() -> None:
-    """It came to its end at each start there: no other replica could put its log right."""
-    assert run_seed("async", "sync", 47).violation is None
-
-
-def test_damage_in_two_logs_is_put_right_in_both_though_no_replica_may_lead_before() -> None:
-    """Each record was whole in the other log; neither replica took the lead, and each waited for a leader to ask."""
-    assert run_seed("sync", "sync", 46).violation is None
-
-
-def test_a_vote_that_can_not_be_synced_is_no_lost_log() -> None:
-    assert run_quorum_seed("sync", 147).violation is None
-
-
-def test_a_last_change_that_took_too_long_is_asked_for_again() -> None:
-    """Its operation may last two seconds there, and failed a moment before every replica acted by the new mode."""
-    outcome = run_changing_seed("async", 940023)
-    assert outcome.violation is None
-
-
-def test_a_replica_starts_where_tables_follow_damage_that_recovery_has_found() -> None:
-    """It came to its end at each start there, for the record of the tables itself was not the damaged one."""
-    outcome = run_changing_seed("sync", 5072)
-    assert outcome.violation is None
-
-
-def test_a_change_that_only_a_damaged_leader_has_heard_of_does_not_hang_for_ever() -> None:
-    """The other one of two lacks what followed the damage, and no one typed that loss."""
-    outcome = run_changing_seed("sync", 5102)
-    assert outcome.violation is None
-
-
-def test_a_clean_promotion_is_asked_for_beside_a_new_disk_where_the_change_of_the_mode_hangs() -> None:
-    """The operator waited there for a leader to finish the change, and no one made one lead: two of three held everything."""
-    outcome = run_changing_seed("sync", 5074)
-    assert outcome.violation is None
+@pytest.mark.parametrize(("mode", "flush", "seed"), ONCE_VIOLATED)
+def test_a_seed_that_found_something_once_finds_nothing(mode: str, flush: str, seed: int) -> None:
+    assert seeds.run_seed(mode, flush, seed).violation is None
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:

@@ -37,7 +37,7 @@ def main() -> int:
             failed += bool(outcome.violations)
             print(
                 f"  {len(outcome.events)} events, {outcome.acknowledged} messages acknowledged, {outcome.committed}"
-                f" offsets committed, {outcome.topics} topics made, seen {dict(outcome.seen)},"
+                f" offsets committed, {dict(outcome.changes)}, {outcome.consumers} push consumers, seen {dict(outcome.seen)},"
                 f" {len(outcome.violations)} violations, {time.monotonic() - began_s:.0f} s",
                 flush=True,
             )

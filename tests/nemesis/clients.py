@@ -1,4 +1,5 @@
-"""The clients of a disturbed group send, pull, commit, resume, ask for offsets and make topics, and note what they are answered."""
+"""The clients of a disturbed group send, pull, commit, resume, ask for offsets, make and delete topics and groups, and note what
+they are answered."""
 
 from __future__ import annotations
 
@@ -19,14 +20,16 @@ from highwater import (
     ReceivedMessage,
     SendStatus,
 )
+from mqwire.bodies import SubscriptionGroupConfig
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.header import CustomHeader
+from mqwire.headers_group import DeleteSubscriptionGroupRequestHeader
 from mqwire.headers_offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from mqwire.headers_topic import CreateTopicRequestHeader
+from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from mqwire.message import decode_records
 from tests.daemons import ReplicaGroup
-from tests.nemesis.judge import Acknowledged, Committed, History, OffsetAnswer, SentBack
+from tests.nemesis.judge import Acknowledged, Committed, History, OffsetAnswer, SentBack, Table
 from tests.remoting import connect, exchange
 from tests.replication.replicas import registered
 
@@ -38,6 +41,8 @@ _ASK_TIMEOUT_S = 2.0
 _COMMIT_TIMEOUT_S = 5.0  # longer than a broker waits for its replicas
 _PAUSE_S = 0.05
 _RESUME_AFTER_S = (1.0, 5.0)
+_CONSUMER_LIVES_S = (5.0, 20.0)
+_DELETIONS = 0.3  # of all changes of topics and groups
 
 
 class Clients:
@@ -60,23 +65,14 @@ class Clients:
             self._start(partial(self._send, queue))
         self._start(self._pull)
         self._start(self._ask)
-        self._start(self._make_topics)
-        consumer = PushConsumer(
-            self._group.namesrv,
-            PUSH_GROUP,
-            consume_from=ConsumeFrom.FIRST_OFFSET,
-            poll_name_server_interval_ms=1000,
-            persist_consumer_offset_interval_ms=500,
-        )
-        consumer.subscribe(TOPIC, handler=self._got)
-        consumer.start()
+        self._start(self._change_tables)
+        self._start(self._push)
         try:
             yield
         finally:
             self._over.set()
             for thread in self._threads:
                 thread.join()
-            consumer.stop()
         if self._failures:
             raise self._failures[0]
 
@@ -90,6 +86,23 @@ class Clients:
         thread = threading.Thread(target=run)
         self._threads.append(thread)
         thread.start()
+
+    def _push(self) -> None:
+        """One push consumer after the other: each goes on where the group has committed."""
+        random = Random(self._seed + 3)
+        while not self._over.is_set():
+            consumer = PushConsumer(
+                self._group.namesrv,
+                PUSH_GROUP,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+                poll_name_server_interval_ms=1000,
+                persist_consumer_offset_interval_ms=500,
+            )
+            consumer.subscribe(TOPIC, handler=self._got)
+            consumer.start()
+            self.history.consumers += 1
+            self._over.wait(random.uniform(*_CONSUMER_LIVES_S))
+            consumer.stop()
 
     def _got(self, message: ReceivedMessage) -> None:
         self.history.seen[PUSH_GROUP].add(message.body.decode())
@@ -187,19 +200,22 @@ class Clients:
         self.history.offset_answers.append(answer)
         return answer
 
-    def _make_topics(self) -> None:
-        number = 0
+    def _change_tables(self) -> None:
+        """Make a topic or a group, or delete one. One whose change is not answered is left alone: it may be done at any time."""
+        random, made, number = Random(self._seed + 4), self.history.made, 0
         while not self._over.is_set():
             replica = self._leader()
             if replica is not None:
-                number += 1
-                header = CreateTopicRequestHeader(
-                    topic=f"made-{number}", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
-                    topic_filter_type="SINGLE_TAG",
-                )  # fmt: skip
-                reply = self._ask_one(replica, RequestCode.UPDATE_AND_CREATE_TOPIC, header, _COMMIT_TIMEOUT_S)
+                existing = [key for key, is_made in made.items() if is_made]
+                if existing and random.random() < _DELETIONS:
+                    (table, name), makes = random.choice(existing), False
+                else:
+                    number += 1
+                    table, name, makes = random.choice((Table.TOPIC, Table.GROUP)), f"made-{number}", True
+                made.pop((table, name), None)
+                reply = self._exchange(replica, _change(table, name, makes=makes), _COMMIT_TIMEOUT_S)
                 if reply is not None and reply.code == ResponseCode.SUCCESS:
-                    self.history.topics.append(header.topic)
+                    made[table, name] = makes
             self._over.wait(0.3)
 
     def _leader(self) -> int | None:
@@ -225,3 +241,19 @@ class Clients:
                 return exchange(stream, request)
         except (TimeoutError, OSError):
             return None
+
+
+def _change(table: Table, name: str, *, makes: bool) -> RemotingCommand:
+    if table is Table.GROUP and makes:
+        config = SubscriptionGroupConfig(group_name=name)
+        return RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.to_json())
+    if table is Table.GROUP:
+        header = DeleteSubscriptionGroupRequestHeader(group_name=name)
+        return RemotingCommand.request(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+    if makes:
+        topic = CreateTopicRequestHeader(
+            topic=name, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+            topic_filter_type="SINGLE_TAG",
+        )  # fmt: skip
+        return RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
+    return RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=name))

@@ -4,11 +4,13 @@
 - A group that commits and resumes has seen every acknowledged message below what it has committed.
 - No committed offset falls: anyone who asks after a commit was answered gets that offset or a higher one.
 - No consumer is sent back: no pull is answered with PULL_OFFSET_MOVED to a lower offset, for no one resets one.
-- Every topic whose creation was answered is on every replica; the replicas' logs are the same, byte for byte.
+- Every topic and consumer group whose making or deletion was answered is so on every replica; the replicas' logs are the same,
+  byte for byte.
 """
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +60,13 @@ class SentBack:
     replica: int
 
 
+class Table(enum.StrEnum):
+    """What an administrator makes and deletes."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+
+
 @dataclass
 class History:
     """What clients noted; each list is appended to by several threads."""
@@ -66,7 +75,9 @@ class History:
     committed: list[Committed] = field(default_factory=list)
     offset_answers: list[OffsetAnswer] = field(default_factory=list)
     sent_back: list[SentBack] = field(default_factory=list)
-    topics: list[str] = field(default_factory=list)  # whose creation was answered with SUCCESS
+    # Whether it was made, or deleted, by the last answer; without those whose last change was not answered.
+    made: dict[tuple[Table, str], bool] = field(default_factory=dict)
+    consumers: int = 0  # how many push consumers, one after the other
     seen: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # group -> the keys that it got
 
 
@@ -75,7 +86,7 @@ class End:
     """What is there when all is quiet."""
 
     content: Mapping[Queue, Sequence[str]]  # keys, from offset 0 on
-    topics: Sequence[frozenset[str]]  # of each replica
+    tables: Sequence[Mapping[Table, frozenset[str]]]  # of each replica
     logs: Sequence[str]  # a digest of each replica's log, as far as all go
 
 
@@ -89,7 +100,7 @@ def violations(history: History, end: End) -> list[str]:
             f"replica {one.replica} sent group {one.group} back in queue {one.queue}: {one.asked} -> {one.answered}"
             for one in history.sent_back
         ),
-        *_topics(history, end),
+        *_tables(history, end),
         *([] if len(set(end.logs)) <= 1 else [f"the replicas' logs differ: {', '.join(end.logs)}"]),
     ]
 
@@ -139,10 +150,12 @@ def _offsets(history: History) -> list[str]:
     return found
 
 
-def _topics(history: History, end: End) -> list[str]:
+def _tables(history: History, end: End) -> list[str]:
     return [
-        f"topic {topic} was made, and replica {number} does not have it"
-        for number, there in enumerate(end.topics)
-        for topic in history.topics
-        if topic not in there
+        f"{table} {name} was made, and replica {number} does not have it"
+        if is_made
+        else f"{table} {name} was deleted, and replica {number} has it"
+        for number, there in enumerate(end.tables)
+        for (table, name), is_made in history.made.items()
+        if (name in there[table]) is not is_made
     ]

@@ -6,19 +6,20 @@ import contextlib
 import hashlib
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mqwire.bodies import TopicConfigAndMappingSerializeWrapper
+from mqwire.bodies import SubscriptionGroupWrapper, TopicConfigAndMappingSerializeWrapper
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
 from tests.daemons import BrokerDaemon, NameServerDaemon, ReplicaGroup
 from tests.dledger.groups import quorum_group, status, wait_leader
 from tests.dledger.history import read_queue
 from tests.nemesis.clients import PULL_GROUP, PUSH_GROUP, QUEUES, TOPIC, Clients
-from tests.nemesis.judge import Committed, End, violations
+from tests.nemesis.judge import Committed, End, Table, violations
 from tests.nemesis.weather import LINKS, OPERATIONS, PROCESSES, Event, Kind, Sky, forecast, mount, unmount
 from tests.processes import wait_until
 from tests.remoting import call, create_topic
@@ -42,7 +43,8 @@ class Outcome:
     events: list[str] = field(default_factory=list)
     acknowledged: int = 0
     committed: int = 0
-    topics: int = 0
+    changes: Mapping[str, int] = field(default_factory=dict)  # of tables: those that were answered last
+    consumers: int = 0  # push consumers, one after the other
     seen: Mapping[str, int] = field(default_factory=dict)
     operations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
@@ -95,7 +97,10 @@ def run(
         end = _end(group)
         history = clients.history
         outcome.acknowledged, outcome.committed = len(history.acknowledged), len(history.committed)
-        outcome.topics = len(history.topics)
+        outcome.changes = Counter(
+            f"{table} {'made' if is_made else 'deleted'}" for (table, _), is_made in history.made.items()
+        )
+        outcome.consumers = history.consumers
         outcome.operations = sky.operations
         outcome.seen = {name: len(keys) for name, keys in history.seen.items()}
         outcome.violations = violations(history, end)
@@ -178,7 +183,7 @@ def _finish(group: ReplicaGroup, clients: Clients) -> None:
 
 
 def _end(group: ReplicaGroup) -> End:
-    """What is there: the leader's content, each replica's topics, and the logs as far as all go."""
+    """What is there: the leader's content, each replica's topics and groups, and the logs as far as all go."""
     leader = wait_leader(group)
     wanted = status(group[leader]).end_offset
     wait_until(
@@ -192,15 +197,20 @@ def _end(group: ReplicaGroup) -> End:
         ]
         for queue_id in range(QUEUES)
     }
-    topics = [
-        frozenset(
-            TopicConfigAndMappingSerializeWrapper.from_json(
-                call(replica.address, RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG)).body
-            ).topic_config_table
-        )
-        for replica in group.replicas
-    ]
-    return End(content, topics, [_digest(replica, wanted) for replica in group.replicas])
+    return End(
+        content,
+        [_tables(replica) for replica in group.replicas],
+        [_digest(replica, wanted) for replica in group.replicas],
+    )
+
+
+def _tables(replica: BrokerDaemon) -> dict[Table, frozenset[str]]:
+    topics = call(replica.address, RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG)).body
+    groups = call(replica.address, RemotingCommand.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).body
+    return {
+        Table.TOPIC: frozenset(TopicConfigAndMappingSerializeWrapper.from_json(topics).topic_config_table),
+        Table.GROUP: frozenset(SubscriptionGroupWrapper.from_json(groups).subscription_group_table),
+    }
 
 
 def _digest(replica: BrokerDaemon, end_offset: int) -> str:

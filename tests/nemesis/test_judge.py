@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.nemesis.judge import Acknowledged, Committed, End, History, OffsetAnswer, SentBack, violations
+from tests.nemesis.judge import Acknowledged, Committed, End, History, OffsetAnswer, SentBack, Table, violations
 
-END = End(content={0: ["a", "b", "c"], 1: ["d"]}, topics=[frozenset({"t"})] * 3, logs=["same"] * 3)
+THERE = {Table.TOPIC: frozenset({"t"}), Table.GROUP: frozenset({"kept"})}
+END = End(content={0: ["a", "b", "c"], 1: ["d"]}, tables=[THERE] * 3, logs=["same"] * 3)
 
 
 def good() -> History:
@@ -20,7 +21,7 @@ def good() -> History:
             OffsetAnswer("g", 0, 2, 6.0, 2),
             OffsetAnswer("g", 1, None, 6.0, 2),
         ],
-        topics=["t"],
+        made={(Table.TOPIC, "t"): True, (Table.TOPIC, "gone"): False, (Table.GROUP, "kept"): True},
     )
     history.seen["g"] = {"a", "b"}
     return history
@@ -73,8 +74,18 @@ def test_a_consumer_that_was_sent_back_is_found() -> None:
 
 
 def test_a_topic_that_one_replica_lacks_is_found() -> None:
-    end = replace(END, topics=[frozenset({"t"}), frozenset(), frozenset({"t"})])
+    end = replace(END, tables=[THERE, THERE | {Table.TOPIC: frozenset()}, THERE])
     assert violations(good(), end) == ["topic t was made, and replica 1 does not have it"]
+
+
+def test_a_deleted_topic_that_one_replica_has_is_found() -> None:
+    end = replace(END, tables=[THERE, THERE, THERE | {Table.TOPIC: frozenset({"t", "gone"})}])
+    assert violations(good(), end) == ["topic gone was deleted, and replica 2 has it"]
+
+
+def test_a_consumer_group_that_one_replica_lacks_is_found() -> None:
+    end = replace(END, tables=[THERE | {Table.GROUP: frozenset()}, THERE, THERE])
+    assert violations(good(), end) == ["group kept was made, and replica 0 does not have it"]
 
 
 def test_logs_that_differ_are_found() -> None:

@@ -22,7 +22,7 @@ from typing import Final
 
 from brokerd.config import BrokerConfig
 from brokerd.metadata import MetadataFile, Snapshot
-from brokerd.metadata_record import RECORD_MAX_BYTES, MetadataRecord, Offsets, split_offsets
+from brokerd.metadata_record import MetadataRecord, Offsets, record_max_bytes, split_offsets
 from brokerd.store import Disk, StoreError
 from mqwire.bodies import Body, ConsumerOffsetSerializeWrapper, DataVersion
 from mqwire.header import Int32, Int64
@@ -61,7 +61,7 @@ class ConsumerOffsetManager:
         """`write` puts a change into the log; it raises StoreError, and the table stays as it was."""
         self._clock_ms = clock_ms
         self._write = write
-        self._record_max_bytes = min(RECORD_MAX_BYTES, config.max_message_size_bytes)
+        self._record_max_bytes = record_max_bytes(config)
         self._file = MetadataFile(disk, config.config_folder, "consumerOffset.json")
         self._offsets: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}

@@ -8,7 +8,7 @@ together; what follows it changes them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,9 @@ from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import StoredMessage, decode_record, tags_code, topic_bytes_of
 from mqwire.names import RMQ_SYS_METADATA
+
+if TYPE_CHECKING:
+    from brokerd.config import BrokerConfig
 
 Offsets = dict[str, dict[int, int]]  # "topic@group" -> queue -> offset
 
@@ -29,7 +32,14 @@ _TOPIC: Final = RMQ_SYS_METADATA.encode()
 _BASE_TABLES: Final = ("topics", "groups", "forbidden", "offsets", "resets", "reset_counts", "kept_from")
 _HEAD_BYTES: Final = 200  # for the names of the tables in a base's record
 _QUEUES_MAX: Final = 16  # of one entry: even with the longest names they fit into the least maxMessageSize
-RECORD_MAX_BYTES: Final = 256 * 1024  # even where messages may be larger
+_MAX_BYTES: Final = 256 * 1024  # even where messages may be larger
+_FRAME_BYTES: Final = 512  # of a record, for what is around its body
+
+
+def record_max_bytes(config: BrokerConfig) -> int:
+    """How long the body of a record may be: it is a message, and lies in one file of the CommitLog."""
+    file_bytes = config.mapped_file_size_commit_log_bytes
+    return min(_MAX_BYTES, config.max_message_size_bytes, file_bytes - _FRAME_BYTES)
 
 
 class MetadataRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

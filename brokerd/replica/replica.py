@@ -697,9 +697,11 @@ class Replica:
 
     def _read_repaired_log(self) -> None:
         self._store.confirm_offset = None  # an epoch's record may have been damaged, and may not be confirmed yet
-        self._read_log()
-        self.modes.load()
-        self._store.confirm_offset = self.confirm_offset
+        try:
+            self._read_log()
+            self.modes.load()
+        finally:
+            self._store.confirm_offset = self.confirm_offset
         self._save()
 
     def truncate_damaged(self) -> None:

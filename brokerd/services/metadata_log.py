@@ -21,7 +21,6 @@ import trio
 
 from brokerd.metadata_record import (
     BASE_END_TAGS_CODE,
-    RECORD_MAX_BYTES,
     Located,
     MetadataRecord,
     base_records,
@@ -29,6 +28,7 @@ from brokerd.metadata_record import (
     joined,
     metadata_message,
     pieces,
+    record_max_bytes,
 )
 from brokerd.quotas import QuotaReached
 from brokerd.replica.in_sync import SendVerdict
@@ -262,7 +262,7 @@ class MetadataLog:
             groups.forbidden_table,
             *broker.consumer_offsets.base(),
             broker.kept_messages.base(),
-            max_bytes=min(RECORD_MAX_BYTES, broker.config.max_message_size_bytes),
+            max_bytes=record_max_bytes(broker.config),
         )
         # What this process could not remove yet is removed at the next start, which reads no deletion in front of the base.
         records[-1] = msgspec.structs.replace(records[-1], deleted_topics=list(self._undeleted))
@@ -388,9 +388,11 @@ class MetadataLog:
     def receive(self, data: bytes, store: Callable[[bytes], None]) -> None:
         """Have records of the leader stored, in pieces; when one is, what it says is applied, also where `store` fails after that.
 
-        Raises StoreError and OSError where the messages of a deleted topic can't be removed: nothing is stored until they are,
-        for it may be made again. Raises what `store` raises, too.
+        Raises StoreError and OSError where the messages of a deleted topic can't be removed, or the log can't be read that says
+        which were deleted: nothing is stored until then, for it may be made again. Raises what `store` raises, too.
         """
+        if self._is_stale:
+            self.rebuild()
         self.finish_deletions()
         for piece, records in pieces(data):
             end_before = self._broker.store.end_offset

@@ -457,7 +457,9 @@ class FollowerService:
                 except UnprovenRecordsError:
                     unproven = True
                     raise
-            broker.log_was_truncated()
+                finally:
+                    if broker.store.damaged_from != damaged_from and not broker.store.wants_reopening:
+                        broker.log_was_truncated()
 
         await repair_from_peers(broker, damaged_from, write)
         return unproven
@@ -468,6 +470,14 @@ class FollowerService:
         Where none has: keep the log from there on aside, drop it, and fetch that again. Not while the leader's log is damaged
         right after these records: of what is damaged there this may be the only whole copy, and the leader asks for it.
         """
+        broker = self._broker
+        try:
+            await self._put_right(header, data, damaged_from)
+        finally:  # also where it was put right, and writing that down failed
+            if broker.store.damaged_from != damaged_from and not broker.store.wants_reopening:
+                broker.log_was_truncated()
+
+    async def _put_right(self, header: ReplicaPullResponseHeader, data: bytes, damaged_from: int) -> None:
         broker = self._broker
         if header.answer == "too_old" and await self._delete_damaged(header, data, damaged_from):
             return
@@ -494,7 +504,6 @@ class FollowerService:
                     "the log is damaged from %d on: fetching that again from the leader; kept in diverged/%s",
                     *(damaged_from, name),
                 )
-        broker.log_was_truncated()
 
     async def _delete_damaged(self, header: ReplicaPullResponseHeader, body: bytes, damaged_from: int) -> bool:
         """The leader's retention has deleted what is damaged here: delete it, too, and keep what follows. Returns whether it was.
@@ -517,7 +526,6 @@ class FollowerService:
             "the damage at %d is deleted with all in front of %d, where the leader's log begins",
             *(damaged_from, header.min_offset),
         )
-        broker.log_was_truncated()
         return True
 
     async def _reopen_store(self) -> None:

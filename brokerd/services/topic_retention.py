@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from brokerd.metadata_record import RECORD_MAX_BYTES, MetadataRecord, Offsets, split_offsets
+from brokerd.metadata_record import MetadataRecord, Offsets, record_max_bytes, split_offsets
 from brokerd.store import CONSUME_QUEUE_ENTRY_BYTES, StoreError, size_of_entries
 from brokerd.topic_retention import Retention, Slice, oldest_beyond, retention_of
 
@@ -102,7 +102,7 @@ class TopicRetentionService:
         # Others ran meanwhile: a topic may be gone, and with it its queues' offsets.
         kept_from = {topic: queues for topic, queues in expired.items() if topic in broker.topic_configs.table}
         if kept_from and self._may_write():
-            for part in split_offsets(kept_from, min(RECORD_MAX_BYTES, broker.config.max_message_size_bytes)):
+            for part in split_offsets(kept_from, record_max_bytes(broker.config)):
                 broker.metadata_log.write(MetadataRecord(kept_from=part))
 
     def _may_write(self) -> bool:

@@ -147,9 +147,25 @@ class ConsumeQueueStore:
                 low = middle + 1
             else:
                 high = middle
+        if low < queue.next_offset:
+            self._blank_front(queue, low)
+        elif low > 0:
+            queue.next_offset = queue.tail_offset = low
         if low > 0:
-            queue.next_offset = queue.tail_offset = max(low, queue.next_offset)
             self._update_digest(queue)
+
+    def _blank_front(self, queue: ConsumeQueue, low: int) -> None:
+        """Its topic was deleted, and its files lack entries in front of the number at which it goes on: a power cut may leave a
+        new file that is empty. Without blanks there the next start would find no entry after them.
+        """
+        position = queue.next_offset * ENTRY_BYTES
+        base = position - position % self._file_bytes
+        self._stray_files += [(queue, one) for one in queue.bases if one != base]
+        queue.bases = [one for one in queue.bases if one == base]
+        if queue.bases:
+            queue.tail_offset = max(low, base // ENTRY_BYTES)
+            queue.tail += BLANK_ENTRY * (queue.next_offset - queue.tail_offset)
+            self.unwritten_entries += queue.next_offset - queue.tail_offset
 
     def topics(self) -> dict[str, list[int]]:
         """Topic -> its queue ids, of all queues that have had a message."""

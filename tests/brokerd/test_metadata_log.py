@@ -776,7 +776,7 @@ def test_a_base_that_is_not_whole_changes_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(leader.store, "append_needed", failing)
-        patched.setattr("brokerd.services.metadata_log.RECORD_MAX_BYTES", 2048)
+        patched.setattr("brokerd.metadata_record._MAX_BYTES", 2048)
         leader.broker.metadata_log.begin_leadership()
     assert len(appended) == 1
     replicate(leader, follower)

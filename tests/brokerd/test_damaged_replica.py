@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import trio
 
 from brokerd import broker as broker_module
+from brokerd.replica.epoch_file import EpochFile
 from brokerd.services import replica_follower
 from brokerd.services.remoting_client import RequestFailed
+from brokerd.services.replica_follower import FollowerService
 from brokerd.store import MessageStore, StoreDamagedError
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -19,6 +24,7 @@ from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHea
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.metered_broker import pull_header
 from tests.brokerd.replicated_broker import ADDRESSES, pair, promote, replicate
+from tests.sim.store_harness import read_queue
 
 
 @pytest.fixture
@@ -97,6 +103,62 @@ def test_it_starts_without_the_tables_that_it_cannot_read_and_has_them_once_it_i
     repair(leader, follower)
     assert follower.broker.topic_configs.select("payments") is not None
     assert follower.broker.consumer_offsets.query("orders", "g", 0) == 4
+
+
+@pytest.fixture
+def unfinished(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> tuple[BrokerUnderTest, BrokerUnderTest]:
+    """The follower had no room to delete a topic, and was started again with its tables damaged."""
+    leader, follower = brokers
+    damaged_from = leader.store.end_offset
+    leader.broker.metadata_log.begin_leadership()
+    leader.store_message("orders", b"deleted")
+    replicate(leader, follower)
+    leader.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="orders"))
+    with monkeypatch.context() as patched:
+        patched.setattr(follower.store, "delete_topic", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+        with pytest.raises(OSError, match="No space left"):
+            replicate(leader, follower)
+    follower.kill()
+    damage(follower, damaged_from)
+    follower.start()
+    assert follower.store.damaged_from == damaged_from
+    return leader, follower
+
+
+def test_a_deletion_is_finished_where_the_tables_are_put_right_and_that_cannot_be_written_down(
+    unfinished: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repair had failed for its caller, who did not read the tables again."""
+    leader, follower = unfinished
+    damaged_from = follower.store.damaged_from
+    assert damaged_from is not None
+    records = leader.store.read_raw(damaged_from, 1 << 20)
+    header = ReplicaPullResponseHeader(
+        answer="bytes", epoch=leader.broker.replica.epoch, end_offset=leader.store.end_offset
+    )
+    following = FollowerService(cast("Any", follower.broker))
+    with monkeypatch.context() as patched:
+        patched.setattr(EpochFile, "save", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+        with pytest.raises(OSError, match="No space left"):
+            trio.run(following._repair, header, records, damaged_from)
+    assert follower.store.damaged_from is None
+    assert follower.store.queue_end_offset("orders", 0) is None
+
+
+def test_a_deletion_is_finished_before_anything_of_a_topic_of_the_same_name_comes(
+    unfinished: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic was there again when the tables could be read, so that its deleted messages stayed."""
+    leader, follower = unfinished
+    damaged_from = follower.store.damaged_from
+    assert damaged_from is not None
+    follower.broker.replica.repair(leader.store.read_raw(damaged_from, 1 << 20), of_leader=True)
+    create(leader, "orders")
+    leader.store_message("orders", b"new")
+    replicate(leader, follower)
+    assert [message.body for message in read_queue(follower.store, "orders", 0)] == [b"new"]
 
 
 def test_it_does_not_start_where_no_other_replica_can_help(broker: BrokerUnderTest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 
 import pytest
 
@@ -217,6 +218,36 @@ def test_a_follower_that_starts_over_takes_the_messages_of_a_topic_that_was_dele
     assert bodies(follower)[-1] == b"of the old topic"
     follower.delete_topic("orders")
     assert [store.append([message(b"next")])[0].queue_offset for store in (leader, follower)] == [1, 1]
+
+
+@pytest.mark.parametrize("sent", [3, 20])
+@pytest.mark.parametrize("entries", [0, 1])
+def test_messages_of_a_topic_that_is_made_again_stay_where_a_power_cut_left_its_queues_file_empty(
+    sent: int, entries: int
+) -> None:
+    """Numbers go on at `sent`: with nothing in the file in front of that a later start took the queue for an empty one."""
+    disk = MemoryDisk()
+    store = open_store(disk)
+    send(store, *(b"%d" % number for number in range(sent)))
+    store.flush_consume_queues()
+    path = f"{ROOT}/consumequeue/orders/0/{0:020d}"
+    old = bytes(disk.names[path].data)
+    store.delete_topic("orders")
+    send(store, b"new")
+    disk = disk.after_kill()
+    disk.make_directory(f"{ROOT}/consumequeue/orders/0")
+    fd = disk.open(path, os.O_RDWR | os.O_CREAT)
+    disk.pwrite(fd, old[: entries * 20], 0)
+    disk.close(fd)
+    store = open_store(disk)
+    store.append([message(bytes(1000), "payments") for _ in range(10)])  # no recovery reads back over so much
+    store.flush()
+    end_offset = store.end_offset
+    send(store, b"truncated")
+    store.truncate(end_offset)
+    assert offsets(store) == [(sent, b"new")]
+    send(store, b"next")
+    assert offsets(store) == [(sent, b"new"), (sent + 1, b"next")]
 
 
 def test_tombstones_of_an_older_version_are_read() -> None:

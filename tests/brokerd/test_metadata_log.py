@@ -705,8 +705,11 @@ def test_a_deletion_whose_messages_were_not_removed_is_finished_at_the_start(
     assert broker.messages("orders") == []
 
 
-def test_small_messages_split_a_base_which_is_found_and_read_whole(make_broker: MakeBroker) -> None:
-    broker = make_broker(maxMessageSize="2048")
+@pytest.mark.parametrize("keys", [{"maxMessageSize": "2048"}, {"mappedFileSizeCommitLog": "4096"}])
+def test_small_messages_or_files_split_a_base_which_is_found_and_read_whole(
+    make_broker: MakeBroker, keys: dict[str, str]
+) -> None:
+    broker = make_broker(**keys)
     for number in range(60):
         broker.create_topic(f"topic-{number}")
     broker.broker.metadata_log.begin_leadership()

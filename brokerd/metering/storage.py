@@ -115,6 +115,10 @@ class StoredBytes:
             del self._next[key]
             self._first.pop(key, None)
 
+    def first_of(self, topic: str, queue_id: int) -> int | None:
+        """The queue's first message that counts in `by_topic`; None where none has been counted."""
+        return self._first.get((topic, queue_id))
+
     def by_topic(self) -> dict[str, int]:
         """As of the last update that came to its end; topics of which nothing is stored are left out."""
         return self._by_topic

@@ -40,6 +40,8 @@ class _StoredBytes(Protocol):
 
     def by_topic(self) -> dict[str, int]: ...
 
+    def first_of(self, topic: str, queue_id: int) -> int | None: ...
+
 
 class _Metering(Protocol):
     @property
@@ -134,7 +136,13 @@ class TopicRetentionService:
                 }
 
     def _slices(self, topic: str, queue_id: int) -> Iterator[Slice]:
-        first, end = self._broker.store.min_offset(topic, queue_id), self._broker.store.max_offset(topic, queue_id)
+        # What has expired since they were counted is among the bytes that are too many.
+        first, end = (
+            self._broker.metering.stored_bytes.first_of(topic, queue_id),
+            self._broker.store.max_offset(topic, queue_id),
+        )
+        if first is None:
+            return
         count = min(max((end - first) // _SLICES, 1), _SLICE_ENTRIES_MAX)
         while first < end:
             entries = self._broker.store.index_entries(topic, queue_id, first, min(count, end - first))

@@ -272,6 +272,25 @@ def test_a_topic_within_its_bytes_keeps_all(broker: BrokerUnderTest) -> None:
     assert bounds(broker) == (0, 1)
 
 
+def test_an_expiry_that_is_confirmed_while_bytes_are_counted_takes_no_message_more(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it took was still among the bytes that were too many, and the next message went for it."""
+    create(broker, "orders", queues=1, attributes="+reserve.bytes=1000000")
+    sizes = [broker.store_message("orders", b"x" * 100).size_bytes for _ in range(4)]
+    create(broker, "orders", queues=1, attributes=f"+reserve.bytes={sum(sizes[1:])}")
+    retention = broker.broker.topic_retention
+    count_stored = retention._count_stored
+
+    async def and_confirm() -> None:
+        await count_stored()
+        broker.store.keep_from("orders", 0, 1)
+
+    monkeypatch.setattr(retention, "_count_stored", and_confirm)
+    expire(broker)
+    assert bounds(broker) == (1, 4)
+
+
 def test_time_and_size_hold_together(aged: BrokerUnderTest) -> None:
     size = aged.store_message("orders", b"5").size_bytes
     create(aged, "orders", queues=1, attributes=f"+reserve.bytes={size}")

@@ -11,7 +11,7 @@ import trio
 
 from brokerd.replica.epoch_file import EpochFile, EpochState
 from brokerd.services.replica_follower import FollowerService
-from brokerd.store import DiskFullError, FlushFailedError, StoreState
+from brokerd.store import AppendFailedError, DiskFullError, FlushFailedError, StoreState
 from brokerd.store.commit_log import CommitLog
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.headers_replica import ReplicaPullResponseHeader
@@ -48,6 +48,29 @@ def test_the_next_round_opens_it_again(make_broker: MakeBroker, monkeypatch: pyt
     assert following.halted is None
 
 
+def test_a_follower_that_stopped_has_gone_on_once_its_store_was_opened_again(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said for ever that it had stopped, and no one could have it promoted."""
+    _, follower = pair(make_broker)
+    store, following = follower.store, follower.broker.follower
+
+    async def fails() -> None:
+        raise store._status.latch(AppendFailedError("Input/output error"))
+
+    async def round_that_fails() -> None:
+        with trio.move_on_after(0.05):
+            await following._one_round()
+
+    monkeypatch.setattr(following, "_follow", fails)
+    trio.run(round_that_fails)
+    assert following.halted == "Input/output error"
+    store.close(clean=False)
+    store.open()
+    assert store.refusal is None
+    assert following.halted is None
+
+
 @pytest.mark.parametrize(
     ("failure", "raised"),
     [
@@ -59,7 +82,6 @@ def test_a_log_that_cannot_be_opened_again_after_a_repair_shows_no_one_what_is_n
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, failure: Exception, raised: type[Exception]
 ) -> None:
     leader, follower = pair(make_broker)
-    leader.create_topic("orders")
     leader.create_group("g")
     damaged_from = [leader.store_message("orders") for _ in range(4)][1].physical_offset
     replicate(leader, follower)
@@ -114,7 +136,6 @@ def test_what_counts_messages_goes_by_a_truncated_log_though_writing_that_down_f
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     leader, follower = pair(make_broker)
-    leader.create_topic("orders")
     replicate(leader, follower)
     end_offset = leader.store.end_offset
     leader.store_message("orders")

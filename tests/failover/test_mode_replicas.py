@@ -13,9 +13,13 @@ from django.conf import settings
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.clusters.operations import operation_retry
 from controlplane.clusters.stuck_operations import operation_fail
+from controlplane.failover.membership.order import Free, StopForGood
+from controlplane.failover.membership.removal import leaving_carried_out
+from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.models import PortLease
 from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.processes import cluster_replicas, replica_daemons
+from controlplane.provisioning.steps import StepContext
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import SYSTEM, Json, World
 from tests.failover.electing import run_all, run_step
@@ -232,6 +236,46 @@ def test_after_a_retry_those_that_stay_hold_what_was_taken_since_the_first_try(
     trio.group[1].end_offset += 500
     assert run_all(operation, driver).state == OperationState.COMPLETED
     assert ids(trio) == [0, 1]
+
+
+@pytest.mark.parametrize("then", ["failed", "retried", "started again"])
+def test_a_worker_that_stood_still_frees_no_replica_that_may_have_followed_since(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin, then: str
+) -> None:
+    """What the leader acknowledged with it meanwhile may be on no third disk: its own went, and with its row its word."""
+    operation = begin(api, world, TRIO, "async", replicas=2)
+    trio.group[1].end_offset -= 900
+    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    late = StepContext.of(operation.steps.get(name="mode_remove_last"), driver)
+    if then == "started again":
+        Replica.objects.filter(group__cluster=trio.group.cluster, broker_id=2).update(fenced=False)
+    else:
+        operation_fail(actor=SYSTEM, operation=operation, reason="it takes too long")
+    if then == "retried":
+        operation.refresh_from_db()
+        operation_retry(actor=SYSTEM, operation=operation)
+        run_all(operation, driver)
+    with pytest.raises((StepFailed, StepNotReady)):
+        leaving_carried_out(late, Free("broker-a", 2))
+    assert ids(trio) == [0, 1, 2]
+    assert not [call for call in driver.calls if call.startswith("folder_remove ")]
+
+
+def test_a_worker_that_stood_still_stops_no_replica_of_an_operation_that_has_ended(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
+) -> None:
+    """It may lead by now."""
+    operation = begin(api, world, TRIO, "async", replicas=2)
+    trio.group[1].end_offset -= 900
+    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    late = StepContext.of(operation.steps.get(name="mode_remove_last"), driver)
+    operation_fail(actor=SYSTEM, operation=operation, reason="it takes too long")
+    Replica.objects.filter(group__cluster=trio.group.cluster).update(fenced=False)
+    driver.calls.clear()
+    with pytest.raises(StepFailed):
+        leaving_carried_out(late, StopForGood("broker-a", 2))
+    assert driver.calls == []
+    assert not Replica.objects.filter(group__cluster=trio.group.cluster, fenced=True).exists()
 
 
 def test_no_one_is_removed_while_the_leader_takes_no_sends(

@@ -104,6 +104,13 @@ def require_in_progress(context: StepContext) -> None:
         raise StepFailed(say("The operation has ended."))
 
 
+def require_own_try(context: StepContext) -> None:
+    """As `require_in_progress`, also where the operation was retried since: another worker is at this step then."""
+    require_in_progress(context)
+    if not OperationStep.objects.filter(operation=context.operation, started_at=context.started_at).exists():
+        raise StepFailed(say("The operation has ended."))
+
+
 def allocate_ports(context: StepContext) -> None:
     """Give every daemon its ports. A port that another program took in the meantime is exchanged."""
     cluster = context.cluster

@@ -16,7 +16,7 @@ from controlplane.provisioning.drivers.base import ProcessState
 from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.models import PortLease
 from controlplane.provisioning.processes import cluster_replicas, replica_process_name
-from controlplane.provisioning.steps import StepContext
+from controlplane.provisioning.steps import StepContext, require_own_try
 
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
 
@@ -76,6 +76,13 @@ def leaving_carried_out(context: StepContext, request: StopForGood | Forget | Fr
                 # that are there: a folder that they wrote to in this moment would be there again, with its keys.
                 certificates_lock(cluster)
                 Cluster.objects.select_for_update().get(pk=cluster.pk)
+                # A worker that stood still may come to this when the operation has ended, and the replica runs again: what it
+                # has acknowledged since may be on no other disk.
+                require_own_try(context)
+                if not Replica.objects.filter(pk=row.pk, fenced=True).exists():
+                    raise StepNotReady(
+                        say("Replica %(replica_id)s of %(name)s was started again.", replica_id=replica_id, name=group)
+                    )
                 PortLease.objects.filter(holder=row.pk).delete()
                 BrokerGroup.objects.filter(pk=row.group_id, preferred_leader=replica_id).update(preferred_leader=None)
                 Replica.objects.filter(pk=row.pk).delete()
@@ -88,6 +95,7 @@ def replica_stop(context: StepContext, row: Replica) -> None:
     with transaction.atomic():
         # The health sampling starts processes under this lock.
         Cluster.objects.select_for_update().get(pk=context.cluster.pk)
+        require_own_try(context)
         Replica.objects.filter(pk=row.pk).update(fenced=True, updated_at=context.now)
     name = replica_process_name(context.cluster, row)
     context.driver.process_remove(name)

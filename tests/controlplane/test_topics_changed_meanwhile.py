@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
+from django.utils import timezone
 
 from controlplane.clusters import remoting
 from controlplane.clusters.models import (
@@ -65,6 +67,10 @@ def row(name: str) -> Topic:
 
 def names(brokers: type[Brokers]) -> set[str]:
     return {name for name, _ in brokers.kept}
+
+
+def groups_with(brokers: type[Brokers], topic: str) -> int:
+    return sum(name == topic for name, _ in brokers.kept)
 
 
 def growing(cluster: Cluster) -> Operation:
@@ -133,6 +139,7 @@ def test_spreading_goes_on_where_the_run_before_has_ended(
 ) -> None:
     for name in ("aaa", "bbb", "ccc"):
         topic_create(actor=world.alice, cluster=world.cluster, name=name)
+    Topic.objects.update(updated_at=timezone.now() - timedelta(hours=1))
     growth = growing(world.cluster)
     spread: list[str] = []
     monkeypatch.setattr(steps, "topic_apply", lambda topic, **_: spread.append(topic.name))
@@ -142,6 +149,36 @@ def test_spreading_goes_on_where_the_run_before_has_ended(
     monkeypatch.setattr(steps, "_SPREAD_S", 60.0)
     spread_topics(spreading(growth, driver))
     assert spread == ["aaa", "bbb", "ccc"]
+
+
+def test_what_is_changed_between_two_runs_of_spreading_is_spread_too(
+    world: World, brokers: type[Brokers], driver: DriverTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new group does not count there: it kept the permission of before, and lacked a topic whose name had been passed."""
+    for name in ("bbb", "ccc"):
+        topic_create(actor=world.alice, cluster=world.cluster, name=name)
+    growth = growing(world.cluster)
+    monkeypatch.setattr(steps, "_SPREAD_S", -1.0)
+    with pytest.raises(StepNotReady):
+        spread_topics(spreading(growth, driver))
+    growth.steps.filter(name="spread_topics").update(state=StepState.PENDING)
+    topic_update(actor=world.alice, topic=row("bbb"), options=TopicOptions(perm=4))
+    topic_create(actor=world.alice, cluster=world.cluster, name="aaa")
+    assert groups_with(brokers, "aaa") == 1
+    monkeypatch.setattr(steps, "_SPREAD_S", 60.0)
+    growth.refresh_from_db()
+    spread_topics(spreading(growth, driver))
+    assert groups_with(brokers, "aaa") == 2
+    assert {perm for (name, _), perm in brokers.kept.items() if name == "bbb"} == {4}
+
+
+def test_a_topic_that_is_being_made_when_spreading_begins_is_made_on_the_new_group_too(
+    world: World, brokers: type[Brokers], driver: DriverTwin
+) -> None:
+    growth = growing(world.cluster)
+    brokers.meanwhile = lambda: spread_topics(spreading(growth, driver))
+    topic_create(actor=world.alice, cluster=world.cluster, name="aaa")
+    assert groups_with(brokers, "aaa") == 2
 
 
 @pytest.mark.parametrize("state", [OperationState.IN_PROGRESS, OperationState.FAILED])

@@ -7,11 +7,12 @@ A step returns when it is done, raises StepNotReady to be called again, StepFail
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
@@ -71,7 +72,8 @@ _CATCHING_UP_FOR = timedelta(seconds=20)
 _SETTLING_FOR = timedelta(minutes=2)
 # Of one run of the step that spreads topics; the worker's own limit is 45 s. Its place is kept in the operation's metadata.
 _SPREAD_S = 20.0
-_SPREAD = "spread"
+_SPREAD = "topics_spread"
+_CLOCKS_APART = timedelta(seconds=30)  # of the machines that change topics, and of the workers
 _LOG_LINES = 12
 _MEBIBYTE = 1024 * 1024
 _ALIVE = (ProcessState.RUNNING, ProcessState.STARTING)
@@ -219,30 +221,54 @@ def wait_for_replication(context: StepContext) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """How far the topics are spread: one pass over them, by their names."""
+
+    began: str  # when the pass began, ISO
+    since: str = ""  # it is over the topics that were changed since then; "": over all
+    last: str = ""  # the topic that was spread last
+
+    def left(self, topics: QuerySet[Topic]) -> QuerySet[Topic]:
+        changed = (
+            topics.filter(updated_at__gte=datetime.fromisoformat(self.since) - _CLOCKS_APART) if self.since else topics
+        )
+        return changed.filter(name__gt=self.last).order_by("name")
+
+
 def spread_topics(context: StepContext) -> None:
-    """Give the new group its share of every topic's queues: by the topics' names, and in the next run from where this one ends."""
-    began_s, last = time.monotonic(), context.operation.metadata.get(_SPREAD, "")
-    active = Topic.objects.filter(cluster=context.cluster, state=TopicState.ACTIVE).order_by("name")
-    for topic in active.filter(name__gt=last).select_related("cluster__tenant"):
-        try:
-            topic_apply(topic, keep_read_queues=True)
-        except ApplicationError as error:
-            if not active.filter(pk=topic.pk).exists():
-                continue  # it was deleted meanwhile
-            _note_spread(context.operation, last)
-            raise StepNotReady(
-                say("The topic %(topic)s could not be spread: %(message)s", topic=topic.name, message=error.message)
-            ) from error
-        last = topic.name
-        if time.monotonic() - began_s > _SPREAD_S:
-            _note_spread(context.operation, last)
-            raise StepNotReady(say("The topics up to %(topic)s are spread.", topic=last), delay_s=0.1)
+    """Give the new group its share of every topic's queues: by the topics' names, and in the next run from where this one ends.
+
+    While no run is at it the group does not count for what is made or changed: a further pass gives it that.
+    """
+    ends_s, began = time.monotonic() + _SPREAD_S, context.now.isoformat()
+    noted = context.operation.metadata.get(_SPREAD)
+    spread = _Spread(**noted) if noted else _Spread(began)
+    active = Topic.objects.filter(cluster=context.cluster, state=TopicState.ACTIVE)
+    while True:
+        for topic in spread.left(active).select_related("cluster__tenant"):
+            try:
+                topic_apply(topic, keep_read_queues=True)
+            except ApplicationError as error:
+                if not active.filter(pk=topic.pk).exists():
+                    continue  # it was deleted meanwhile
+                _note_spread(context.operation, spread)
+                raise StepNotReady(
+                    say("The topic %(topic)s could not be spread: %(message)s", topic=topic.name, message=error.message)
+                ) from error
+            spread = replace(spread, last=topic.name)
+            if time.monotonic() > ends_s:
+                _note_spread(context.operation, spread)
+                raise StepNotReady(say("The topics up to %(topic)s are spread.", topic=topic.name), delay_s=0.1)
+        if spread.began == began:
+            return
+        spread = _Spread(began, since=spread.began)
 
 
-def _note_spread(operation: Operation, last: str) -> None:
+def _note_spread(operation: Operation, spread: _Spread) -> None:
     with transaction.atomic():
         row = Operation.objects.select_for_update().get(pk=operation.pk)
-        row.metadata[_SPREAD] = last
+        row.metadata[_SPREAD] = asdict(spread)
         row.save(update_fields=["metadata", "updated_at"])
 
 

@@ -234,15 +234,16 @@ def topic_apply(topic: Topic, *, keep_read_queues: bool = False) -> None:
     With `keep_read_queues` no group loses queues that may hold unread messages. Every group is asked, though another has
     no master: then raises Conflict, and doing it again is harmless. Raises BrokerRefused, BrokerUnreachable.
 
-    What another request has made of the row meanwhile counts: the brokers get that, and a topic that was deleted is deleted from
-    them again, which raises Conflict.
+    What another request has made of the row meanwhile counts: the brokers get that, also those of a group that was added, and a
+    topic that was deleted is deleted from them again, which raises Conflict.
     """
     for _ in range(_CHANGES_MAX):
-        _send(topic, keep_read_queues=keep_read_queues)
+        groups = _groups(topic.cluster)
+        _send(topic, groups, keep_read_queues=keep_read_queues)
         now = _changed_meanwhile(topic)
-        if now is None:
+        if now is None and _groups(topic.cluster) == groups:
             return
-        topic, keep_read_queues = now, True
+        topic, keep_read_queues = now or topic, True
     raise Conflict(say("The topic is being changed all the time: ask again in a moment."), code="topic_changing")
 
 
@@ -265,8 +266,7 @@ def _changed_meanwhile(topic: Topic) -> Topic | None:
     return None if now.pk == topic.pk and [getattr(now, name) for name in _TOLD] == told else now
 
 
-def _send(topic: Topic, *, keep_read_queues: bool) -> None:
-    groups = _groups(topic.cluster)
+def _send(topic: Topic, groups: Sequence[str], *, keep_read_queues: bool) -> None:
     read = queues_spread(topic.read_queue_nums, len(groups))
     write = queues_spread(topic.write_queue_nums, len(groups))
     without_master = []

@@ -118,6 +118,42 @@ def test_the_mode_is_not_changed_before_the_new_replicas_are_level(
     assert "async 1" not in solo.asked
 
 
+@pytest.fixture
+def growing(
+    world: World, api: Callable[..., Json], solo: ScriptedModes, driver: DriverTwin
+) -> tuple[ScriptedModes, Operation]:
+    """A group of two that is to have three; the slave does not answer."""
+    go_on(solo, begin(api, world, SOLO, "async"), driver)
+    operation = begin(api, world, SOLO, "sync", replicas=3)
+    assert operation.metadata["adding"] == {"broker-a": [2]}
+    solo.group[1].answers = solo.group[1].pulls = False
+    driver.calls.clear()
+    return solo, operation
+
+
+def test_a_replica_that_stays_is_started_though_an_operation_that_has_ended_had_stopped_it(
+    growing: tuple[ScriptedModes, Operation], driver: DriverTwin
+) -> None:
+    """It was waited for to catch up, for hours, and no one else starts it while an operation runs."""
+    modes, operation = growing
+    Replica.objects.filter(group__cluster=modes.group.cluster, broker_id=1).update(fenced=True)
+    assert go_on(modes, operation, driver).state == OperationState.COMPLETED
+    assert started(driver) == ["1", "2"]
+    assert not Replica.objects.filter(group__cluster=modes.group.cluster, fenced=True).exists()
+
+
+def test_no_one_waits_for_a_replica_that_is_to_go_to_catch_up(
+    growing: tuple[ScriptedModes, Operation], driver: DriverTwin
+) -> None:
+    modes, operation = growing
+    metadata = {**operation.metadata, "removing": {"broker-a": [1]}}
+    Operation.objects.filter(pk=operation.pk).update(metadata=metadata)
+    run_all(operation, driver)
+    modes.group.catch_up()
+    assert run_step(operation, driver, "mode_catch_up") == "completed"
+    assert started(driver) == ["2"]
+
+
 def test_a_repeated_step_starts_and_notifies_no_one_twice(
     world: World, api: Callable[..., Json], solo: ScriptedModes, driver: DriverTwin
 ) -> None:

@@ -2,7 +2,7 @@
 step of a failover, so that all of them decide on the same rows.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -88,8 +88,14 @@ def fences_release(cluster: Cluster) -> None:
         # Replicas are fenced under this lock: what an operation that begins now fences stays so.
         Cluster.objects.select_for_update().filter(pk=cluster.pk).first()
         if not Operation.objects.filter(cluster=cluster, state=OperationState.IN_PROGRESS).exists():
-            given_up = replicas_given_up(cluster)
-            fenced.exclude(pk__in=given_up).update(fenced=False, updated_at=timezone.now())
+            fences_lift(cluster, fenced)
+
+
+def fences_lift(cluster: Cluster, rows: Iterable[Replica]) -> None:
+    """Let these be started again, but for those that an operator gave up for good."""
+    given_up = replicas_given_up(cluster)
+    lifted = [row.pk for row in rows if row.pk not in given_up]
+    Replica.objects.filter(pk__in=lifted, fenced=True).update(fenced=False, updated_at=timezone.now())
 
 
 def leadership_raise(leadership: GroupLeadership, epoch: int, leader: Replica | None) -> bool:

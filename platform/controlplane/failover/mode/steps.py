@@ -4,9 +4,11 @@ killed: what a replica's status says is in force is not asked for again, what is
 
 from collections.abc import Mapping, Sequence
 
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.clusters import replica_remoting
+from controlplane.clusters.given_up import replicas_given_up
 from controlplane.clusters.models import Cluster, ClusterMode, FailoverPolicy, Replica, in_sync_replicas_of
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
@@ -19,11 +21,11 @@ from controlplane.failover.mode import order
 from controlplane.failover.mode.order import leader_of, mode_stations
 from controlplane.failover.mode_changes import ALONE, broker_mode, mode_path
 from controlplane.failover.orders import carried_out
-from controlplane.failover.sampling import cluster_sample
+from controlplane.failover.sampling import cluster_sample, fences_lift
 from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.processes import cluster_replicas, placed_replicas, replica_daemons
-from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
+from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration, require_own_try
 from highwater import Admin
 from highwater.errors import BrokerError
 from mqwire.bodies import ReplicaStatus
@@ -43,22 +45,32 @@ def mode_look(context: StepContext) -> None:
 
 
 def mode_start_added(context: StepContext) -> None:
-    """Start the replicas that do not run yet, and wait until they accept connections. The others are left alone."""
-    rows = cluster_replicas(context.cluster)
+    """Start the replicas that do not run yet, and wait until they accept connections. The others are left alone.
+
+    Also those that stay, and that an operation stopped which has ended: no one else starts them while this one runs.
+    """
+    going = _going(context)
+    rows = [row for row in cluster_replicas(context.cluster) if row.broker_id not in going.get(row.group.name, ())]
+    with transaction.atomic():
+        Cluster.objects.select_for_update().get(pk=context.cluster.pk)  # replicas are fenced under this lock
+        require_own_try(context)
+        fences_lift(context.cluster, rows)
     answers = replica_remoting.replica_statuses(context.cluster, [row.address for row in rows])
-    silent = [row for row in rows if answers[row.address].status is None and not row.fenced]
+    given_up = replicas_given_up(context.cluster)
+    silent = [row for row in rows if answers[row.address].status is None and row.pk not in given_up]
     daemons_start(
         context, [daemon for daemon in replica_daemons(context.cluster, context.driver) if daemon.row in silent]
     )
 
 
 def mode_catch_up(context: StepContext) -> None:
-    """Wait until every replica holds what its master holds."""
+    """Wait until every replica that stays holds what its master holds."""
+    going = _going(context)
     for view in cluster_sample(context.cluster, context.driver):
         if view.master is None:
             raise StepNotReady(say("%(group)s has no leader right now.", group=view.name), delay_s=1.0)
         for replica in view.replicas:
-            if replica is view.master or keeps_up(replica):
+            if replica is view.master or replica.replica_id in going.get(view.name, ()) or keeps_up(replica):
                 continue
             behind = replica.gap_bytes
             words = (

@@ -274,6 +274,28 @@ def test_a_recovered_leader_is_given_the_topics_that_it_lacks(
     asserted.assert_called_once_with(cluster, "broker-a", leader.address)
 
 
+def test_a_recovery_is_done_whichever_of_those_that_are_left_leads_by_now(world: World, driver: DriverTwin) -> None:
+    """Retried, it said that nothing had been changed, and failed each time."""
+    cluster = make_replicated(world.acme, "five", "dledger", replicas=5)
+    with ScriptedQuorum.of(cluster).answering() as group, patch.object(probe, "port_answers", lambda host, port: True):
+        all_running(cluster, driver)
+        cluster_sample(cluster, driver)
+        group.leader = None
+        for lost in (0, 1, 2):
+            group[lost].answers = group[lost].pulls = False
+        operation = begin(cluster, driver, Recover(3), confirm="broker-a")
+        run_step(operation, driver, "quorum_stop_lost")
+        while run_step(operation, driver, "quorum_recover") != "completed":
+            pass
+        group.elect(4)
+        operation.steps.filter(name="quorum_recover").update(state=StepState.PENDING, claim=None)
+        leader = Replica.objects.get(group__cluster=cluster, broker_id=4)
+        with patch.object(membership_steps, "topics_assert", return_value=[]) as asserted:
+            assert run_all(operation, driver).state == OperationState.COMPLETED
+        asserted.assert_called_once_with(cluster, "broker-a", leader.address)
+        assert (group.voters, ids(cluster)) == ([3, 4], [3, 4])
+
+
 def test_a_replica_that_fell_silent_after_the_confirmation_is_not_given_up_with_the_others(
     cluster: Cluster, group: ScriptedQuorum, driver: DriverTwin
 ) -> None:

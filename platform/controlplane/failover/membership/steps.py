@@ -6,6 +6,7 @@ rows, in which nothing is remembered but replica ids.
 """
 
 import time
+from collections.abc import Sequence
 from functools import cached_property
 
 from django.utils import timezone
@@ -190,9 +191,14 @@ def quorum_recover(context: StepContext) -> None:
                 )
             )
         return
+    if recovery_was_asked(context.operation) and _recovered_under(view, lost) is not None:
+        return  # those that are left have elected another one since
     recovery = recovery_of(view, target)
     if recovery.problem is not None:
-        raise StepFailed(say("Nothing was changed. %(problem)s", problem=from_sdk(recovery.problem)), hint=_TRY_AGAIN)
+        words = say("Nothing was changed. %(problem)s", problem=from_sdk(recovery.problem))
+        raise StepFailed(
+            from_sdk(recovery.problem) if recovery_was_asked(context.operation) else words, hint=_TRY_AGAIN
+        )
     if set(recovery.lost) != set(lost):
         raise StepNotReady(
             say(
@@ -213,6 +219,19 @@ def quorum_recover(context: StepContext) -> None:
     except NoRouteError as refused:
         raise StepNotReady(from_sdk(refused.args[0]), delay_s=0.2) from refused
     raise StepNotReady(say("Replica %(target)s does not take sends yet.", target=target), delay_s=0.2)
+
+
+def _recovered_under(view: GroupView, lost: Sequence[int]) -> ReplicaView | None:
+    """Return who leads a group that elects without those that are lost, if it takes sends."""
+    master = view.master
+    if (
+        master is None
+        or not master.accepts_sends
+        or view.elections_in_doubt
+        or set(lost) & set(electorate_of(view).voters)
+    ):
+        return None
+    return master
 
 
 def _lead_assigned(context: StepContext, view: GroupView, recovery: Recovery, ballot: Ballot) -> None:
@@ -261,8 +280,11 @@ def quorum_topics(context: StepContext) -> None:
 
     What can't be done in time does not fail what is done.
     """
-    cluster, target = context.cluster, context.operation.metadata["target"]
-    row = next((row for row in _replicas(context) if row.broker_id == target), None)
+    cluster, metadata = context.cluster, context.operation.metadata
+    view = group_sample(cluster, _group(context), context.driver)
+    leader = None if view is None else _recovered_under(view, metadata["removing"])
+    leads = metadata["target"] if leader is None else leader.replica_id
+    row = next((row for row in _replicas(context) if row.broker_id == leads), None)
     if row is None:
         return
     try:

@@ -112,6 +112,7 @@ class RawAppender:
         - A power cut has brought the files of a deleted topic's queue back: its leader has forgotten the deletion with the log's
           first files, and counts from zero.
         - A power cut has left the last file of the queue alone, or an empty one, and no record of the log had its numbers.
+        - It was killed when it had deleted damaged files, as its leader had, and did not know yet where this queue goes on.
         """
         if queue_offset == queue.next_offset:
             return False  # as ever: nothing is read for it
@@ -119,7 +120,7 @@ class RawAppender:
         if not last:
             return True
         floor = max(self._log.min_offset, queue.floor_physical_offset)
-        return queue_offset < queue.next_offset and bool(ENTRY.unpack(last)[0] < floor)
+        return bool(ENTRY.unpack(last)[0] < floor)
 
     def read(self, offset: int, max_bytes: int, bound: int, record_crc_from: int, *, check: bool) -> bytes:
         """See MessageStore.read_raw."""

@@ -39,6 +39,7 @@ class ConsumeQueue:
         "next_offset",
         "queue_id",
         "record_middle",
+        "stored_end",
         "tail",
         "tail_offset",
         "topic",
@@ -54,6 +55,7 @@ class ConsumeQueue:
         self.next_offset = next_offset  # the queue's max offset: the next message gets it
         self.tail = bytearray()
         self.tail_offset = next_offset
+        self.stored_end = 0  # the number up to which its files have entries
         self.floor_physical_offset = 0  # records below belong to a deleted topic of this name
         self.min_offset_known = 0
         self.min_physical_offset_known = -1  # the bound for which min_offset_known was computed

@@ -147,25 +147,10 @@ class ConsumeQueueStore:
                 low = middle + 1
             else:
                 high = middle
-        if low < queue.next_offset:
-            self._blank_front(queue, low)
-        elif low > 0:
-            queue.next_offset = queue.tail_offset = low
+        queue.stored_end = low
         if low > 0:
+            queue.next_offset = queue.tail_offset = max(low, queue.next_offset)
             self._update_digest(queue)
-
-    def _blank_front(self, queue: ConsumeQueue, low: int) -> None:
-        """Its topic was deleted, and its files lack entries in front of the number at which it goes on: a power cut may leave a
-        new file that is empty. Without blanks there the next start would find no entry after them.
-        """
-        position = queue.next_offset * ENTRY_BYTES
-        base = position - position % self._file_bytes
-        self._stray_files += [(queue, one) for one in queue.bases if one != base]
-        queue.bases = [one for one in queue.bases if one == base]
-        if queue.bases:
-            queue.tail_offset = max(low, base // ENTRY_BYTES)
-            queue.tail += BLANK_ENTRY * (queue.next_offset - queue.tail_offset)
-            self.unwritten_entries += queue.next_offset - queue.tail_offset
 
     def topics(self) -> dict[str, list[int]]:
         """Topic -> its queue ids, of all queues that have had a message."""
@@ -287,6 +272,8 @@ class ConsumeQueueStore:
         offset = queue.tail_offset
         data = memoryview(bytes(queue.tail))
         try:
+            if queue.bases and queue.stored_end < queue.tail_offset:
+                self._blank_front(queue)
             while data:
                 position = offset * ENTRY_BYTES
                 base = position - position % self._file_bytes
@@ -296,14 +283,34 @@ class ConsumeQueueStore:
                 self._dirty_files[queue.path(base)] = None
                 offset += size // ENTRY_BYTES
                 data = data[size:]
+            if queue.next_offset < queue.stored_end:  # it went back: numbers were given again
+                self._trim_files(queue, queue.next_offset * ENTRY_BYTES)
         except OSError as error:
             if error.errno in NO_ROOM:
                 raise DiskFullError(f"no room in {queue.directory}: {error.strerror}") from error
             raise StoreError(f"{queue.directory} can't be written: {error.strerror}") from error
         self.unwritten_entries -= len(queue.tail) // ENTRY_BYTES
         queue.tail = bytearray()
-        queue.tail_offset = queue.next_offset
+        queue.tail_offset = queue.stored_end = queue.next_offset
         self._update_digest(queue)
+
+    def _blank_front(self, queue: ConsumeQueue) -> None:
+        """Its files lack entries in front of the tail: the queue begins there, whatever they are of.
+
+        A topic that was deleted goes on counting, and so does a queue whose first messages have gone with the log's files; a power
+        cut, or a full disk, may leave a file of theirs that is empty. Without blanks in front of its first entry the next start
+        would find none.
+        """
+        position = queue.tail_offset * ENTRY_BYTES
+        base = position - position % self._file_bytes
+        for other in [other for other in queue.bases if other != base]:
+            self._remove(queue, other)
+            queue.bases.remove(other)
+        if queue.bases:
+            first = max(queue.stored_end, base // ENTRY_BYTES)
+            fd = self._files.get((queue.directory, base), queue.path(base))
+            self._pwrite(fd, BLANK_ENTRY * (queue.tail_offset - first), first * ENTRY_BYTES - base)
+            self._dirty_files[queue.path(base)] = None
 
     def _pwrite(self, fd: int, data: memoryview | bytes, position: int) -> None:
         view = memoryview(data)
@@ -380,19 +387,22 @@ class ConsumeQueueStore:
                 self._remove(queue, base)
         self._stray_files.clear()
         for queue in self.queues.values():
-            end = queue.tail_offset * ENTRY_BYTES  # entries of the tail are going to be written over
-            # The last file stays even when it is empty: its name keeps the queue's number.
-            while queue.bases and (queue.bases[-1] > end or (queue.bases[-1] == end and len(queue.bases) > 1)):
-                self._remove(queue, queue.bases.pop())
-            if queue.bases and queue.bases[-1] <= end < queue.bases[-1] + self._file_bytes:
-                base = queue.bases[-1]
-                fd = self._files.get((queue.directory, base), queue.path(base))
-                page_end = min(-(-(end - base) // _PAGE_BYTES) * _PAGE_BYTES, self._file_bytes)
-                in_page = self._disk.pread(fd, page_end - (end - base), end - base)
-                if in_page.strip(b"\0") or self._disk.next_data(fd, page_end) is not None:
-                    self._disk.ftruncate(fd, end - base)
-                    self._disk.ftruncate(fd, self._file_bytes)
-                    self._dirty_files[queue.path(base)] = None
+            self._trim_files(queue, queue.tail_offset * ENTRY_BYTES)  # entries of the tail are going to be written over
+
+    def _trim_files(self, queue: ConsumeQueue, end: int) -> None:
+        # The last file stays even when it is empty: its name keeps the queue's number.
+        while queue.bases and (queue.bases[-1] > end or (queue.bases[-1] == end and len(queue.bases) > 1)):
+            self._remove(queue, queue.bases.pop())
+        if queue.bases and queue.bases[-1] <= end < queue.bases[-1] + self._file_bytes:
+            base = queue.bases[-1]
+            fd = self._files.get((queue.directory, base), queue.path(base))
+            page_end = min(-(-(end - base) // _PAGE_BYTES) * _PAGE_BYTES, self._file_bytes)
+            in_page = self._disk.pread(fd, page_end - (end - base), end - base)
+            if in_page.strip(b"\0") or self._disk.next_data(fd, page_end) is not None:
+                self._disk.ftruncate(fd, end - base)
+                self._disk.ftruncate(fd, self._file_bytes)
+                self._dirty_files[queue.path(base)] = None
+        queue.stored_end = min(queue.stored_end, end // ENTRY_BYTES)
 
     def _remove(self, queue: ConsumeQueue, base: int) -> None:
         self._files.forget((queue.directory, base))
@@ -433,7 +443,11 @@ class ConsumeQueueStore:
         """Have these (topic, queue id, next offset) go on there: they have no messages left, and may lack their last entries."""
         for topic, queue_id, next_offset in queues:
             queue = self.queues.get((topic, queue_id))
-            if queue is not None and queue.next_offset < next_offset:
+            if queue is None:  # all its messages were in the damage
+                queue = self.create(topic, queue_id)
+            if queue.next_offset < next_offset and queue.is_empty:
+                self.unwritten_entries += queue.put(next_offset - 1, log_begin_offset - 1, 1, 0)
+            elif queue.next_offset < next_offset:
                 self.unwritten_entries += queue.put_gap(next_offset, log_begin_offset - 1)
 
     def delete_expired(self, log_min_offset: int, durable_until: int) -> int:

@@ -28,7 +28,6 @@ from mqwire.message import MESSAGE_MAGIC
 
 # Of a record with two IPv4 hosts: size, magic, physical offset, sysFlag, store timestamp, body length.
 _HEAD = struct.Struct(">II20xqi16xq20xi")
-_UINT16 = struct.Struct(">H")
 _BODY_AT = 88
 _HOSTS_V6 = MessageSysFlag.BORNHOST_V6 | MessageSysFlag.STOREHOSTADDRESS_V6
 _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
@@ -83,12 +82,17 @@ class IndexReader:
             size, magic, own_offset, sys_flag, timestamp_ms, body_bytes = unpack(buffer, position)
             end = position + size
             topic_at = position + _BODY_AT + body_bytes
+            begin = -1  # of the properties
             if (
-                magic != MESSAGE_MAGIC
-                or own_offset != offset + position
-                or sys_flag & _HOSTS_V6
-                or not position < topic_at < end <= len(buffer)
+                magic == MESSAGE_MAGIC
+                and own_offset == offset + position
+                and not sys_flag & _HOSTS_V6
+                and position < topic_at < end <= len(buffer)
             ):
+                topic_end = topic_at + 1 + buffer[topic_at]
+                begin = topic_end + 2
+            # A damaged size would lead over the next record.
+            if not 0 < begin <= end or begin + (buffer[topic_end] << 8 | buffer[topic_end + 1]) != end:
                 record = parse_record(buffer, position, offset + position, room - position, False)
                 if not isinstance(record, DispatchRequest):
                     found.stopped = self._is_blank_or_short(buffer, position, offset, room, found)
@@ -97,8 +101,6 @@ class IndexReader:
                 position += record.size_bytes
                 records += 1
                 continue
-            topic_end = topic_at + 1 + buffer[topic_at]
-            begin = topic_end + 2
             topic = buffer[topic_at + 1 : topic_end]
             prefix, heads = topics.get(topic) or self._new_topic(topic)
             if sys_flag & _ROLLBACK != _ROLLBACK:

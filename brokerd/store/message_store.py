@@ -786,6 +786,7 @@ class MessageStore:
             raise self._status.latch(failure) from error
         report = self._reopen(self._reader.confirm_offset)
         self._queues.go_on(below_offset, queues)
+        self.flush_consume_queues()
         return report
 
     def queues_without_messages(self) -> list[tuple[str, int, int]]:

@@ -213,7 +213,7 @@ class Recovery:
             return
         if record.queue_offset != queue.next_offset:
             far = queue.next_offset > 0 and record.queue_offset > queue.next_offset + _GAP_MAX
-            if record.queue_offset < 0 or far:
+            if record.queue_offset < 0 or (far and not self._is_all_below_the_log(queue)):
                 self._note(f"the record at {record.physical_offset} claims queue offset {record.queue_offset}")
                 return
             if not self._complete_rebuild:

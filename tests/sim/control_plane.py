@@ -278,7 +278,7 @@ class ControlPlane:
             view = yield from self._sample()
             master, now = view.master, self._now()
             self.leader = None if master is None else self._replicas[master.replica_id]
-            self._look_at_replaced()
+            self._look_at_replaced(view)
             if judge(view, now).state is not GroupState.NO_MASTER:
                 self._leaderless_looks = 0
                 continue
@@ -306,9 +306,11 @@ class ControlPlane:
         finally:
             self._at_work = False
 
-    def _look_at_replaced(self) -> None:
+    def _look_at_replaced(self, view: GroupView) -> None:
+        """A new disk counts once its replica is level, and the control plane has seen it so: until then losses must be typed."""
         if self.leader is None:
             return
+        new_disks = {one.replica_id for one in view.replicas if one.disk_is_new}
         leader = self.statuses[self.leader]
         for replica in sorted(self.replaced.keys() & self.statuses.keys()):
             status = self.statuses[replica]
@@ -316,7 +318,7 @@ class ControlPlane:
                 status.incarnation != self.replaced[replica]
             )  # else it is what the old disk held when it was asked last
             level = status.log_epoch == leader.log_epoch and status.held_offset >= leader.held_offset
-            if is_new and level and status.replica_id in leader.in_sync:
+            if is_new and level and status.replica_id in leader.in_sync and status.replica_id not in new_disks:
                 del self.replaced[replica]
 
     def _to_promote_unclean(self, view: GroupView) -> str:

@@ -116,8 +116,12 @@ class StoredBytes:
             self._first.pop(key, None)
 
     def first_of(self, topic: str, queue_id: int) -> int | None:
-        """The queue's first message that counts in `by_topic`; None where none has been counted."""
+        """The queue's first message that counts in `bytes_of`; None where none has been counted."""
         return self._first.get((topic, queue_id))
+
+    def bytes_of(self, topic: str) -> int:
+        """What the messages that have been counted by now take, be an update under way or not."""
+        return sum(self._by_file.get(topic, {}).values())
 
     def by_topic(self) -> dict[str, int]:
         """As of the last update that came to its end; topics of which nothing is stored are left out."""

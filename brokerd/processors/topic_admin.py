@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from brokerd.metadata_record import MetadataRecord
 from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals, changing_tables, existing_topic, not_written, seeing_all
 from brokerd.replies import Refusal, Reply
@@ -148,6 +149,8 @@ def delete_topic_in_broker(broker: _Broker, peer: Peer, request: RemotingCommand
     try:
         # The record first: where it is not written, nothing has changed; where it is, every replica does the rest.
         deleted = broker.topic_configs.delete([topic])
+        if not deleted and topic in broker.store.topics():  # a delayed message came when the topic was gone already
+            broker.metadata_log.write(MetadataRecord(deleted_topics=[topic]))
     except StoreError as error:
         raise not_written(error) from error
     broker.consumer_offsets.remove_topic(topic)

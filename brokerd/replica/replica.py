@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from random import Random
 
@@ -55,7 +56,7 @@ from brokerd.replica.pull_protocol import (
 from brokerd.replica.quorum_state import Vote
 from brokerd.replica.replica_settings import ReplicaSettings as ReplicaSettings
 from brokerd.replica.voters import MemberHistory, Members
-from brokerd.store import MessageStore, RecordDamagedError, TailDoubt
+from brokerd.store import MessageStore, RecordDamagedError, StoreError, TailDoubt
 from mqwire.mode import Mode
 
 _EPOCHS_KEPT = 1000
@@ -785,7 +786,17 @@ class Replica:
             self.modes.learn(policy)
         self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
         self._save(led_epoch=0)
-        empty()
+        before = self._store.min_physical_offset, self._store.end_offset
+        try:
+            empty()
+        except (StoreError, OSError):
+            # Where nothing is gone the log is of the epochs that it was of, and the leader is to say again where they part.
+            if not self._store.wants_reopening and before == (self._store.min_physical_offset, self._store.end_offset):
+                self._read_log()
+                self.modes.load()
+                with suppress(OSError):  # a start reads them from the log, too
+                    self._save()
+            raise
 
     def truncate(self, to_offset: int, truncate_store: Callable[[int], None], *, confirmed: bool = False) -> None:
         """Truncate the log; `truncate_store` makes the store's end `to_offset`, durably.

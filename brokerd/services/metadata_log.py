@@ -199,7 +199,8 @@ class MetadataLog:
         """A topic was deleted, by a record of the log: its messages go with it. Raises StoreError or OSError where they do not:
         then it is tried again, and until that is done the topic is not made again.
         """
-        self._undeleted.append(topic)
+        if topic not in self._undeleted:
+            self._undeleted.append(topic)
         self.finish_deletions()
 
     def finish_deletions(self) -> None:

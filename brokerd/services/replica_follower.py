@@ -144,10 +144,11 @@ class FollowerService:
     @property
     def halted(self) -> str | None:
         """Why this follower should not be promoted, or does not go on by itself; None while all is well."""
-        if self._halted is None and self._starting_over:
-            return "it started over after the leader's retention, and has not caught up yet"
         # A store that was opened again, to put damage right, say, takes what comes, and the follower has gone on.
-        return None if self._broker.store.refusal is None else self._halted
+        halted = None if self._broker.store.refusal is None else self._halted
+        if halted is None and self._starting_over:
+            return "it started over after the leader's retention, and has not caught up yet"
+        return halted
 
     def role_changed(self) -> None:
         """Look at the role again now: what is under way with a former leader ends."""

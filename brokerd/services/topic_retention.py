@@ -38,7 +38,7 @@ _SLICE_ENTRIES_MAX: Final = 65_536
 class _StoredBytes(Protocol):
     def update(self) -> Iterator[None]: ...
 
-    def by_topic(self) -> dict[str, int]: ...
+    def bytes_of(self, topic: str) -> int: ...
 
     def first_of(self, topic: str, queue_id: int) -> int | None: ...
 
@@ -83,14 +83,10 @@ class TopicRetentionService:
     async def look(self) -> None:
         """Expire what is due now, if this replica leads. Raises StoreError, OSError."""
         broker = self._broker
-        limits = {
-            topic: retention
-            for topic, config in broker.topic_configs.table.items()
-            if (retention := retention_of(config.attributes)) is not None
-        }
-        by_size = any(retention.size_bytes is not None for retention in limits.values())
+        by_size = any(retention.size_bytes is not None for retention in self._limits().values())
         if broker.replica.leads and (by_size or broker.quotas.topics_limit_stored_bytes):
             await self._count_stored()
+        limits = self._limits()
         if not limits or not self._may_write():
             return
         expired: Offsets = {}
@@ -101,11 +97,19 @@ class TopicRetentionService:
                     if found:
                         expired[topic] = found
                     await trio.lowlevel.checkpoint()
-        # Others ran meanwhile: a topic may be gone, and with it its queues' offsets.
-        kept_from = {topic: queues for topic, queues in expired.items() if topic in broker.topic_configs.table}
+        # Others ran meanwhile: a topic may be gone, and with it its queues' offsets, or may be to keep more.
+        now = self._limits()
+        kept_from = {topic: queues for topic, queues in expired.items() if now.get(topic) == limits[topic]}
         if kept_from and self._may_write():
             for part in split_offsets(kept_from, record_max_bytes(broker.config)):
                 broker.metadata_log.write(MetadataRecord(kept_from=part))
+
+    def _limits(self) -> dict[str, Retention]:
+        return {
+            topic: retention
+            for topic, config in self._broker.topic_configs.table.items()
+            if (retention := retention_of(config.attributes)) is not None
+        }
 
     def _may_write(self) -> bool:
         broker = self._broker
@@ -128,7 +132,7 @@ class TopicRetentionService:
                     found[queue_id] = min(store.expired_to(topic, queue_id, before_ms), end)
                 yield found
         if retention.size_bytes is not None:
-            excess_bytes = self._broker.metering.stored_bytes.by_topic().get(topic, 0) - retention.size_bytes
+            excess_bytes = self._broker.metering.stored_bytes.bytes_of(topic) - retention.size_bytes
             queues = {queue_id: self._slices(topic, queue_id) for queue_id in queue_ids}
             for by_size in oldest_beyond(excess_bytes, queues):
                 yield {

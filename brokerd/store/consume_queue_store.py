@@ -409,6 +409,9 @@ class ConsumeQueueStore:
         self._disk.unlink(queue.path(base))
         self._dirty_directories[queue.directory] = None
 
+    def has_files(self, topic: str) -> bool:
+        return self._disk.exists(f"{self._root}/{topic}")
+
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and remove their files. The tombstone has been written."""
         for key in [key for key in self.queues if key[0] == topic]:

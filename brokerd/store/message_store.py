@@ -862,12 +862,13 @@ class MessageStore:
         if self._status.refusal is not None:
             self._status.check()
         next_offsets = {queue.queue_id: queue.next_offset for queue in self._queues if queue.topic == topic}
-        if not next_offsets:
-            return
-        self._tombstones.bury(topic, Tombstone(self._log.end_offset, next_offsets))
-        self._queues.delete_topic(topic)
         for queue in [queue for queue in self._kept_from if queue[0] == topic]:
             del self._kept_from[queue]
+        if next_offsets:
+            self._tombstones.bury(topic, Tombstone(self._log.end_offset, next_offsets))
+        elif not self._queues.has_files(topic):  # else the disk failed when it was deleted before
+            return
+        self._queues.delete_topic(topic)
         self.flush_consume_queues()
 
     # -- retention

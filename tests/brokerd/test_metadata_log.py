@@ -18,7 +18,7 @@ from brokerd.environment import Environment
 from brokerd.metadata_record import MetadataRecord, base_records, joined
 from brokerd.replica.epoch_file import EpochFile
 from brokerd.services.metadata_log import OFFSETS_PERIOD_S
-from brokerd.store import AppendResult, DiskFullError, MessageStore, MessageToStore
+from brokerd.store import AppendResult, Disk, DiskFullError, MessageStore, MessageToStore
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -787,3 +787,42 @@ def test_a_base_that_is_not_whole_changes_nothing(
     follower.crash()
     assert knows(follower, "topic-0")
     assert offset_of(follower) == 4
+
+
+def test_messages_of_a_topic_that_is_in_no_table_are_deleted_on_every_replica(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest],
+) -> None:
+    """A delayed one may come when its topic is deleted already: deleted again, it went at the leader alone."""
+    leader, follower = brokers
+    delete(leader)
+    replicate(leader, follower)
+    leader.store_message("orders", b"late")
+    replicate(leader, follower)
+    delete(leader)
+    replicate(leader, follower)
+    assert leader.store.queue_end_offset("orders", 0) is None
+    assert follower.store.queue_end_offset("orders", 0) is None
+
+
+def test_a_deletion_that_failed_half_way_is_done_whole(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time it found no queue, and left the files, and what had expired of the topic before."""
+    create(broker)
+    broker.store_message("orders", b"expired")
+    broker.store.flush_consume_queues()
+    broker.store.keep_from("orders", 0, 1)
+    disk = broker.store._disk
+    listdir = type(disk).listdir
+
+    def failing(self: Disk, path: str) -> list[str]:
+        if path.endswith("consumequeue/orders"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return listdir(self, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(disk), "listdir", failing)
+        assert delete(broker).code == ResponseCode.SYSTEM_ERROR
+    broker.broker.metadata_log.finish_deletions()
+    assert not (broker.folder / "store" / "consumequeue" / "orders").exists()
+    assert broker.store._kept_from == {}

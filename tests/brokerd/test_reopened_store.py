@@ -71,6 +71,13 @@ def test_a_follower_that_stopped_has_gone_on_once_its_store_was_opened_again(
     assert following.halted is None
 
 
+def test_a_follower_that_starts_over_says_so_though_it_had_stopped_before(make_broker: MakeBroker) -> None:
+    _, follower = pair(make_broker)
+    following = follower.broker.follower
+    following._halted, following._starting_over = "it had stopped", True
+    assert "has not caught up yet" in (following.halted or "")
+
+
 @pytest.mark.parametrize(
     ("failure", "raised"),
     [

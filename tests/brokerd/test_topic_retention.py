@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -10,7 +11,7 @@ import trio
 from brokerd.metadata_record import MetadataRecord
 from brokerd.metering.samples import take_samples
 from brokerd.store import BoundaryType, GetMessageStatus, MessageStore
-from brokerd.topic_retention import KeptMessages, Slice, kept_too_long, oldest_beyond, retention_of
+from brokerd.topic_retention import KeptMessages, Retention, Slice, kept_too_long, oldest_beyond, retention_of
 from mqwire.bodies import ConsumeStats, TopicConfig
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.headers_group import GetConsumeStatsRequestHeader
@@ -289,6 +290,54 @@ def test_an_expiry_that_is_confirmed_while_bytes_are_counted_takes_no_message_mo
     monkeypatch.setattr(retention, "_count_stored", and_confirm)
     expire(broker)
     assert bounds(broker) == (1, 4)
+
+
+def test_bytes_that_someone_else_is_counting_just_now_expire_nothing_more(broker: BrokerUnderTest) -> None:
+    """Metering counts beside it: the first message that counted was of now, and the bytes of before."""
+    create(broker, "orders", queues=1, attributes="+reserve.bytes=1000000")
+    sizes = [broker.store_message("orders", b"x" * 100).size_bytes for _ in range(4)]
+    create(broker, "orders", queues=1, attributes=f"+reserve.bytes={sum(sizes[1:])}")
+    broker.store.flush()
+    broker.broker.held_changed()
+    stored = broker.broker.metering.stored_bytes
+    stored_bytes(broker)
+    broker.store.keep_from("orders", 0, 1)
+    for _ in stored.update():
+        if stored.first_of("orders", 0) == 1:
+            break
+    assert stored.bytes_of("orders") == sum(sizes[1:]) < stored.by_topic()["orders"]
+    assert list(broker.broker.topic_retention._expired("orders", [0], Retention(None, sum(sizes[1:])))) in ([], [{}])
+
+
+def test_a_limit_that_is_raised_during_a_look_holds(broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was answered, and the messages went by the old one."""
+    create(broker, "sized", queues=1, attributes="+reserve.bytes=1000000")
+    with_aged_messages(broker)
+    retention = broker.broker.topic_retention
+    expired = retention._expired
+
+    def and_raise(*arguments: Any) -> Iterator[dict[int, int]]:
+        yield from expired(*arguments)
+        create(broker, "orders", queues=1, attributes="+reserve.time=48")
+
+    monkeypatch.setattr(retention, "_expired", and_raise)
+    expire(broker)
+    assert bounds(broker) == (0, 5)
+
+
+def test_a_limit_that_is_raised_while_bytes_are_counted_holds(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker, "sized", queues=1, attributes="+reserve.bytes=1000000")
+    with_aged_messages(broker)
+    retention = broker.broker.topic_retention
+
+    async def and_raise() -> None:
+        create(broker, "orders", queues=1, attributes="+reserve.time=48")
+
+    monkeypatch.setattr(retention, "_count_stored", and_raise)
+    expire(broker)
+    assert bounds(broker) == (0, 5)
 
 
 def test_time_and_size_hold_together(aged: BrokerUnderTest) -> None:

@@ -693,8 +693,12 @@ class Replica:
 
     def delete_damaged(self, below_offset: int, queues: Sequence[tuple[str, int, int]]) -> None:
         """Delete the damage with all in front of `below_offset`, as the leader's retention has. Raises what the store's does."""
-        self._store.delete_damaged(below_offset, queues)
-        self._read_repaired_log()
+        damaged_from = self._store.damaged_from
+        try:
+            self._store.delete_damaged(below_offset, queues)
+        finally:  # also where the queues' ends could not be written
+            if self._store.damaged_from != damaged_from and not self._store.wants_reopening:
+                self._read_repaired_log()
 
     def _read_repaired_log(self) -> None:
         self._store.confirm_offset = None  # an epoch's record may have been damaged, and may not be confirmed yet
@@ -775,6 +779,23 @@ class Replica:
         """
         if self.leads:
             raise RoleRefused("a leader's log is never emptied")
+        log = self._store.min_physical_offset, self._store.end_offset
+        epochs, state, leader_confirm_offset = self._epochs, self._state, self._leader_confirm_offset
+        member_entries = self._members.entries
+        try:
+            self._begin_log_at(min_offset, epoch, members, policy)
+            empty()
+        except (StoreError, OSError):
+            if not self._store.wants_reopening and log == (self._store.min_physical_offset, self._store.end_offset):
+                # Nothing is gone: the log is of the epochs that it was of, and the leader is to say again where they part.
+                self._epochs, self._members = epochs, MemberHistory(self._settings.members, member_entries)
+                self._state, self._leader_confirm_offset = state, leader_confirm_offset
+                with suppress(StoreError, OSError):
+                    self._save()
+                    self.modes.load()
+            raise
+
+    def _begin_log_at(self, min_offset: int, epoch: int, members: Members | None, policy: Policy | None) -> None:
         # The byte in front of the log stands for all of its epoch that is not here any more.
         self._epochs = EpochMap([(epoch, min_offset - 1)] if epoch and min_offset else [])
         self._members.truncate(0)
@@ -786,17 +807,6 @@ class Replica:
             self.modes.learn(policy)
         self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
         self._save(led_epoch=0)
-        before = self._store.min_physical_offset, self._store.end_offset
-        try:
-            empty()
-        except (StoreError, OSError):
-            # Where nothing is gone the log is of the epochs that it was of, and the leader is to say again where they part.
-            if not self._store.wants_reopening and before == (self._store.min_physical_offset, self._store.end_offset):
-                self._read_log()
-                self.modes.load()
-                with suppress(OSError):  # a start reads them from the log, too
-                    self._save()
-            raise
 
     def truncate(self, to_offset: int, truncate_store: Callable[[int], None], *, confirmed: bool = False) -> None:
         """Truncate the log; `truncate_store` makes the store's end `to_offset`, durably.

@@ -34,7 +34,7 @@ from brokerd.quotas import QuotaReached
 from brokerd.replica.in_sync import SendVerdict
 from brokerd.replies import AfterDurable
 from brokerd.services.acknowledgement import recoded
-from brokerd.store import StoreError
+from brokerd.store import DiskFullError, RecordDamagedError, StoreError
 from mqwire.codes import ResponseCode
 from mqwire.message import decode_record
 from mqwire.names import RMQ_SYS_METADATA
@@ -393,7 +393,7 @@ class MetadataLog:
         which were deleted: nothing is stored until then, for it may be made again. Raises what `store` raises, too.
         """
         if self._is_stale:
-            self.rebuild()
+            self._read_what_can_be_read()
         self.finish_deletions()
         for piece, records in pieces(data):
             end_before = self._broker.store.end_offset
@@ -404,6 +404,21 @@ class MetadataLog:
                 if records and self._broker.store.end_offset > end_before:
                     self.end_offset = records[-1].end_offset
                     self._apply(records)
+                    if self._is_stale and any(found.record.is_base for found in records):
+                        self.rebuild_or_note()
+
+    def _read_what_can_be_read(self) -> None:
+        """Raises StoreError where that is put right, or room is made; else the leader's next base is waited for."""
+        try:
+            self.rebuild()
+        except DiskFullError:
+            raise
+        except RecordDamagedError as error:
+            if error.physical_offset >= 0:
+                raise
+            logger.error("topics, groups and offsets cannot be read from the log: %s", error)
+        except (StoreError, OSError) as error:
+            logger.error("topics, groups and offsets cannot be read from the log: %s", error)
 
     def rebuild_or_note(self) -> None:
         """As `rebuild`, for a broker that another replica can help: a log that cannot be read now must not end it. The tables

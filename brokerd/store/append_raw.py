@@ -71,7 +71,7 @@ class RawAppender:
         log.end_offset = offset
         for queue, record, code in indexed:
             if record.queue_offset > queue.next_offset and not queue.is_empty:  # its first message, as in recovery
-                self._consume_queues.unwritten_entries += queue.put_gap(record.queue_offset, 0)
+                self._consume_queues.unwritten_entries -= queue.begin_at(record.queue_offset)
             self._consume_queues.unwritten_entries += queue.put(
                 record.queue_offset, record.physical_offset, record.size_bytes, code
             )

@@ -98,6 +98,14 @@ class ConsumeQueue:
         self.next_offset = until
         return count
 
+    def begin_at(self, queue_offset: int) -> int:
+        """Begin with the next entry: no message in front of it is there any more. Returns by how many entries the tail shrank."""
+        shrank = len(self.tail) // ENTRY_BYTES
+        self.tail.clear()
+        self.tail_offset = self.next_offset = queue_offset
+        self.min_offset_known, self.min_physical_offset_known = 0, -1
+        return shrank
+
     def first_offset_at(self, low: int, physical_offset: int, read: Callable[[int, int], bytes]) -> int:
         """The first offset >= `low` whose record is at or after `physical_offset`; next_offset when there is none.
 

@@ -369,9 +369,14 @@ class IndexService:
         if offset is None or offset >= max(self.indexed_until, self._perhaps_saved_until):
             return
         if self._sync_failure is None:
-            self.truncate(offset)
-        else:  # the next start would go back to a checkpoint that is after them
-            self.clear(self._log.min_offset)
+            try:
+                self.truncate(offset)
+                return
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+        # The next start would go back to a checkpoint that is after them.
+        self.clear(self._log.min_offset)
 
     def clear(self, begin_offset: int) -> None:
         """Forget everything, durably, and begin again at `begin_offset`."""

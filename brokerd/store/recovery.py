@@ -222,7 +222,7 @@ class Recovery:
                 self._queues.unwritten_entries += queue.put_gap(record.queue_offset, record.physical_offset)
             if record.queue_offset > queue.next_offset and self._is_all_below_the_log(queue):
                 # Files of an earlier log, or of deleted records: nothing is missing in this log.
-                self._queues.unwritten_entries += queue.put_gap(record.queue_offset, 0)
+                self._queues.unwritten_entries -= queue.begin_at(record.queue_offset)
             elif queue.next_offset:
                 self._note(
                     f"{topic}, queue {record.queue_id}: offset {record.queue_offset} follows {queue.next_offset - 1}"

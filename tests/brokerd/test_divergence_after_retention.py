@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 import trio
 
+from brokerd.replica.voters import Members
 from brokerd.services.replica_follower import FollowerService
 from brokerd.store import DiskFullError
 from mqwire.headers_replica import ReplicaPullResponseHeader
@@ -55,7 +56,9 @@ def test_a_log_that_could_not_be_emptied_is_of_the_epochs_that_it_was_of(
     leader.store_message("orders", b"acknowledged by it alone")
     replicate(leader, follower)
     replica = follower.broker.replica
+    replica._members.note(0, Members((0, 1)))  # whose record retention has deleted, say
     epochs, members, end_offset = replica.epochs.entries, replica.members, follower.store.end_offset
+    assert members.voters == (0, 1)
     replica.saw_epoch(replica.epoch + 1)
     with monkeypatch.context() as patched:
         patched.setattr(type(follower.store), "flush_consume_queues", Mock(side_effect=DiskFullError("no room")))

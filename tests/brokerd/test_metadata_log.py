@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import trio
@@ -18,7 +18,7 @@ from brokerd.environment import Environment
 from brokerd.metadata_record import MetadataRecord, base_records, joined
 from brokerd.replica.epoch_file import EpochFile
 from brokerd.services.metadata_log import OFFSETS_PERIOD_S
-from brokerd.store import AppendResult, Disk, DiskFullError, MessageStore, MessageToStore
+from brokerd.store import AppendResult, Disk, DiskFullError, MessageStore, MessageToStore, StoreError
 from mqwire.bodies import SubscriptionGroupConfig, TopicConfig
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -826,3 +826,24 @@ def test_a_deletion_that_failed_half_way_is_done_whole(
     broker.broker.metadata_log.finish_deletions()
     assert not (broker.folder / "store" / "consumequeue" / "orders").exists()
     assert broker.store._kept_from == {}
+
+
+def test_a_follower_whose_disk_cannot_read_its_tables_follows_on_to_the_next_base(
+    brokers: tuple[BrokerUnderTest, BrokerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No one puts a bad sector right: it would have followed no more, and said nothing."""
+    leader, follower = brokers
+    metadata = follower.broker.metadata_log
+    with monkeypatch.context() as patched:
+        patched.setattr(metadata, "rebuild", Mock(side_effect=StoreError("Input/output error")))
+        metadata.rebuild_or_note()
+        create(leader, "payments")
+        replicate(leader, follower)
+        assert follower.store.end_offset == leader.store.end_offset
+        assert metadata.is_stale
+    leader.broker.metadata_log.begin_leadership()
+    with monkeypatch.context() as patched:
+        patched.setattr(metadata, "_read_what_can_be_read", Mock())
+        replicate(leader, follower)
+    assert not metadata.is_stale
+    assert knows(follower, "payments")

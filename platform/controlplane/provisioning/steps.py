@@ -30,6 +30,7 @@ from controlplane.clusters.models import (
     OperationStep,
     OperationType,
     Replica,
+    StepState,
 )
 from controlplane.clusters.remoting import control_credentials
 from controlplane.clusters.tls import cluster_tls
@@ -109,7 +110,10 @@ def require_in_progress(context: StepContext) -> None:
 def require_own_try(context: StepContext) -> None:
     """As `require_in_progress`, also where the operation was retried since: another worker is at this step then."""
     require_in_progress(context)
-    if not OperationStep.objects.filter(operation=context.operation, started_at=context.started_at).exists():
+    own = OperationStep.objects.filter(
+        operation=context.operation, started_at=context.started_at, state=StepState.RUNNING
+    )
+    if not own.exists():
         raise StepFailed(say("The operation has ended."))
 
 

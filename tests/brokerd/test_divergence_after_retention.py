@@ -32,13 +32,19 @@ def start_over(follower: BrokerUnderTest, parts_at: int | None = None) -> None:
     assert follower.store.min_physical_offset == MIN_OFFSET
 
 
-def test_what_only_it_had_is_kept_aside(make_broker: MakeBroker) -> None:
+def parted(make_broker: MakeBroker) -> tuple[BrokerUnderTest, int]:
+    """A follower with a message that the next leader never had; and where that begins."""
     leader, follower = pair(make_broker, mappedFileSizeCommitLog="65536")
     leader.create_topic("orders")
     replicate(leader, follower)
     parts_at = follower.store.end_offset
     leader.store_message("orders", b"acknowledged by it alone")
     replicate(leader, follower)
+    return follower, parts_at
+
+
+def test_what_only_it_had_is_kept_aside(make_broker: MakeBroker) -> None:
+    follower, parts_at = parted(make_broker)
     end_offset = follower.store.end_offset
     start_over(follower, parts_at)
     (kept,) = follower.broker.diverged.files()
@@ -49,12 +55,7 @@ def test_a_log_that_could_not_be_emptied_is_of_the_epochs_that_it_was_of(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It said that it ended in the leader's epoch: one with a longer log would have had it keep its own end under its records."""
-    leader, follower = pair(make_broker, mappedFileSizeCommitLog="65536")
-    leader.create_topic("orders")
-    replicate(leader, follower)
-    parts_at = follower.store.end_offset
-    leader.store_message("orders", b"acknowledged by it alone")
-    replicate(leader, follower)
+    follower, parts_at = parted(make_broker)
     replica = follower.broker.replica
     replica._members.note(0, Members((0, 1)))  # whose record retention has deleted, say
     epochs, members, end_offset = replica.epochs.entries, replica.members, follower.store.end_offset

@@ -411,13 +411,10 @@ class MetadataLog:
         """Raises StoreError where that is put right, or room is made; else the leader's next base is waited for."""
         try:
             self.rebuild()
-        except DiskFullError:
-            raise
-        except RecordDamagedError as error:
-            if error.physical_offset >= 0:
-                raise
-            logger.error("topics, groups and offsets cannot be read from the log: %s", error)
         except (StoreError, OSError) as error:
+            is_put_right = isinstance(error, RecordDamagedError) and error.physical_offset >= 0
+            if is_put_right or isinstance(error, DiskFullError):
+                raise
             logger.error("topics, groups and offsets cannot be read from the log: %s", error)
 
     def rebuild_or_note(self) -> None:

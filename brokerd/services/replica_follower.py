@@ -460,8 +460,7 @@ class FollowerService:
                     unproven = True
                     raise
                 finally:
-                    if broker.store.damaged_from != damaged_from and not broker.store.wants_reopening:
-                        broker.log_was_truncated()
+                    self._read_again_if_repaired(damaged_from)
 
         await repair_from_peers(broker, damaged_from, write)
         return unproven
@@ -472,12 +471,16 @@ class FollowerService:
         Where none has: keep the log from there on aside, drop it, and fetch that again. Not while the leader's log is damaged
         right after these records: of what is damaged there this may be the only whole copy, and the leader asks for it.
         """
-        broker = self._broker
         try:
             await self._put_right(header, data, damaged_from)
-        finally:  # also where it was put right, and writing that down failed
-            if broker.store.damaged_from != damaged_from and not broker.store.wants_reopening:
-                broker.log_was_truncated()
+        finally:
+            self._read_again_if_repaired(damaged_from)
+
+    def _read_again_if_repaired(self, damaged_from: int) -> None:
+        """Have all go by the log as it is now, also where it was put right and writing that down failed."""
+        store = self._broker.store
+        if store.damaged_from != damaged_from and not store.wants_reopening:
+            self._broker.log_was_truncated()
 
     async def _put_right(self, header: ReplicaPullResponseHeader, data: bytes, damaged_from: int) -> None:
         broker = self._broker

@@ -6,15 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from controlplane.clusters.models import BrokerGroup, Cluster, Operation, OperationState, Replica
 from controlplane.clusters.operations import operation_retry
 from controlplane.clusters.stuck_operations import operation_fail
 from controlplane.failover.membership.order import Free, StopForGood
 from controlplane.failover.membership.removal import leaving_carried_out
+from controlplane.failover.models import ReplicaSample
+from controlplane.failover.sampling import fences_release
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.models import PortLease
 from controlplane.provisioning.ports import leader_ports
@@ -322,6 +326,30 @@ def test_no_one_is_removed_while_the_leader_takes_no_sends(
     assert run_all(operation, driver).state == OperationState.IN_PROGRESS
     assert "refuses sends: the disk is full" in operation.steps.get(name="mode_remove_last").message
     assert ids(trio) == [0, 1, 2]
+
+
+def test_a_removal_gives_way_when_the_master_dies_and_who_was_stopped_for_it_is_started_again(
+    world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
+) -> None:
+    """A promotion that is to lose nothing may need its answer, and waited for the end of the step, for two minutes."""
+    operation = begin(api, world, TRIO, "async", replicas=2)
+    trio.group[1].end_offset -= 900
+    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    stopped = Replica.objects.filter(group__cluster=trio.group.cluster, fenced=True)
+    assert [row.broker_id for row in stopped] == [2]
+    trio.group[0].answers = False
+    run_step(operation, driver, "mode_remove_last")
+    long_ago = timezone.now() - timedelta(seconds=8)
+    ReplicaSample.objects.filter(replica__group__cluster=trio.group.cluster, replica__broker_id=0).update(
+        unreachable_since=long_ago
+    )
+    assert run_step(operation, driver, "mode_remove_last") == "failed"
+    operation.refresh_from_db()
+    assert operation.error is not None
+    assert operation.error["cause"] == "broker-a has lost its master."
+    fences_release(trio.group.cluster)
+    assert ids(trio) == [0, 1, 2]
+    assert not stopped.all().exists()
 
 
 def test_a_master_that_restarts_when_the_last_slave_has_gone_is_made_to_lead(

@@ -21,8 +21,9 @@ from controlplane.failover.mode import order
 from controlplane.failover.mode.order import leader_of, mode_stations
 from controlplane.failover.mode_changes import ALONE, broker_mode, mode_path
 from controlplane.failover.orders import carried_out
+from controlplane.failover.promotion.verdict import GroupState, judge
 from controlplane.failover.sampling import cluster_sample, fences_lift
-from controlplane.provisioning.errors import StepNotReady
+from controlplane.provisioning.errors import StepFailed, StepNotReady
 from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.processes import cluster_replicas, placed_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration, require_own_try
@@ -110,6 +111,7 @@ def mode_pass(context: StepContext) -> None:
 
 def mode_remove(context: StepContext) -> None:
     """Stop the replicas that the groups are not to have any more, and free their ports, their rows and their room."""
+    _require_masters(context)
     carried_out(order.remove(), _Execution(context).carry_out)
     render_configuration(context)  # a master that restarts looks for no one who is gone
 
@@ -142,6 +144,20 @@ def _have_configuration(admin: Admin, row: Replica, wanted: Mapping[str, str]) -
             admin.update_broker_config(row.address, missing)
     except BrokerError as error:  # of an older version: it reads its file when it next starts
         _log.warning("a broker keeps its configuration", replica=str(row), error=str(error))
+
+
+def _require_masters(context: StepContext) -> None:
+    """Raise StepFailed where a group has lost its master: what was stopped and is not gone yet is started again then, and a
+    promotion may need its answer to lose nothing.
+    """
+    for view in cluster_sample(context.cluster, context.driver):
+        if judge(view.placed(), timezone.now()).state == GroupState.NO_MASTER:
+            raise StepFailed(
+                say("%(group)s has lost its master.", group=view.name),
+                hint=say(
+                    "The replicas that were stopped are started again. Retry it when every group has a master again."
+                ),
+            )
 
 
 def _have_lead_alone(context: StepContext) -> None:

@@ -74,6 +74,7 @@ from brokerd.subscription_group import SubscriptionGroupManager
 from brokerd.tls import client_tls
 from brokerd.topic_config import TopicConfigManager
 from brokerd.topic_retention import KeptMessages
+from brokerd.unproven_offsets import UnprovenOffsets
 from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import TopicConfig
 from mqwire.codes import ResponseCode
@@ -132,6 +133,7 @@ class Broker:
         self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms, disk, write, self._wants_table_files)
         self.table_files = TableFiles(self.threads, (self.topic_configs, self.subscription_groups))
         self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms, disk, write)
+        self.unproven_offsets = UnprovenOffsets(store, self.consumer_offsets)
         self.consumers = ConsumerManager(config, clock.monotonic)
         self.member_notices = MemberNotices(self.consumers)
         self.producers = ProducerManager(config, clock.monotonic)
@@ -480,10 +482,16 @@ class Broker:
 
     def _begin_leadership(self) -> None:
         """The tables are this replica's from now on; consumers may have read from the former master what never came here."""
-        self.consumer_offsets.commit_hints()
-        self.consumer_offsets.bound(self.store.queue_end_offset)
+        self.unproven_offsets.begin_leadership()
+        self.consumer_offsets.commit_hints(self.unproven_offsets.proven)
+        self.consumer_offsets.bound(self._known_queue_end)
         self.schedule.look_for_levels()
         self.metadata_log.begin_leadership()
+
+    def _known_queue_end(self, topic: str, queue_id: int) -> int | None:
+        """Where a queue ends. None where there is none: a file of others may know of more; but after a loss it is gone, too."""
+        end = self.store.queue_end_offset(topic, queue_id)
+        return 0 if end is None and self.replica.saved.may_lack_shown else end
 
     def know_stored_topics(self) -> None:
         """Make the topics of which the log has messages and the tables know nothing. Raises StoreError."""
@@ -534,7 +542,7 @@ class Broker:
         """This replica's log lost its end: what counts messages must not count those."""
         self.store.confirm_offset = self.replica.confirm_offset
         self.metadata_log.rebuild_or_note()
-        self.consumer_offsets.bound(self.store.queue_end_offset)
+        self.consumer_offsets.bound(self._known_queue_end)
         self.schedule.log_was_truncated()
         self.metering.stored_bytes.log_was_truncated()
 

@@ -69,6 +69,8 @@ class ConsumerOffsetManager:
         self._unwritten: dict[str, set[int]] = {}  # queues whose offsets have changed since the last record
         self._hints: dict[str, dict[int, int]] = {}
         self._new_hints = 0  # at most so many of them are about queues in which their groups have no offset yet
+        # Where in the log leaders began that may have lacked what consumers had read, oldest first; in bytes.
+        self._losses: list[int] = []
         self._count: int | None = 0  # of the offsets; None: they are to be counted
         self._changed = False
         self.is_imported = False  # whether consumerOffset.json was written by others since the log was
@@ -174,11 +176,11 @@ class ConsumerOffsetManager:
         if self._hints.get(key, {}).get(queue_id) == offset:
             _drop(self._hints, key, queue_id)
 
-    def commit_hints(self) -> None:
-        """This replica leads now."""
+    def commit_hints(self, proven: Callable[[str, str, int, int], int]) -> None:
+        """This replica leads now. `proven` says how far a group surely is (unproven_offsets.py)."""
         hints, self._hints = self._hints, {}
         for topic, group, queue_id, offset in _rows(hints):
-            self.commit(topic, group, queue_id, offset)
+            self.commit(topic, group, queue_id, proven(topic, group, queue_id, offset))
 
     def reset(self, topic: str, group: str, offsets: dict[int, int]) -> None:
         """Sets offsets by queue, also to lower ones; raises StoreError, also where there would be too many of them.
@@ -218,6 +220,32 @@ class ConsumerOffsetManager:
     def reset_count(self, topic: str, group: str, queue_id: int) -> int:
         """How often the group's offset in a queue was reset."""
         return self._reset_counts.get(topic + _SEPARATOR + group, {}).get(queue_id, 0)
+
+    def send_back(self, loss_offset: int) -> None:
+        """Reset every group's offset in every queue to where it is: what its members have read beyond that may be lost. It is so
+        from `loss_offset` on, where the leader's epoch begins in the log, in bytes.
+
+        The next messages get the same numbers. A member that still had its old position would pass over them, and its commits
+        would have its successors do so, too. In memory only: for the base that a leader begins with.
+        """
+        if loss_offset not in self._losses:
+            self._losses.append(loss_offset)
+        for topic, group, queue_id, offset in _rows(self._offsets):
+            key = topic + _SEPARATOR + group
+            if queue_id not in self._resets.get(key, ()):
+                self._resets.setdefault(key, {})[queue_id] = offset
+                counts = self._reset_counts.setdefault(key, {})
+                counts[queue_id] = counts.get(queue_id, 0) + 1
+        self._changed = True
+
+    @property
+    def losses(self) -> list[int]:
+        """Where leaders began whose log may have lacked what consumers had read, oldest first, in bytes of the CommitLog."""
+        return self._losses
+
+    def forget_losses(self, below_offset: int) -> None:
+        """Retention has deleted the log up to there, with all that was given the numbers of what was lost."""
+        self._losses = [offset for offset in self._losses if offset >= below_offset]
 
     def clone(self, source_group: str, target_group: str, topic: str) -> list[int]:
         """Gives `target_group` the offsets of `source_group`, as a reset does; returns the queues."""
@@ -262,8 +290,9 @@ class ConsumerOffsetManager:
     def apply(self, record: MetadataRecord) -> None:
         """Take over what a record of the log says."""
         self._count = None
-        counted = self._reset_counts
+        counted, losses = self._reset_counts, self._losses
         if record.is_base:
+            self._losses = list(record.losses)
             self._offsets, self._resets, self._reset_counts = {}, {}, {}
             self._unwritten = {}
         for table, changes in (
@@ -275,6 +304,8 @@ class ConsumerOffsetManager:
             for key, by_queue in changes.items():
                 table.setdefault(key, {}).update(by_queue)
         if record.is_base:
+            if set(record.losses) - set(losses):
+                self._hints = {}  # they may be of what is lost
             self._drop_hints_before_resets(counted)
         else:
             self._count_resets(record.resets)
@@ -323,20 +354,25 @@ class ConsumerOffsetManager:
         return ConsumerOffsetSerializeWrapper(
             offset_table=file.offset_table,
             reset_count_table=file.reset_count_table or None,
+            losses=self._losses or None,
             data_version=self.data_version,
         )
 
-    def merge(self, theirs: ConsumerOffsetSerializeWrapper) -> None:
-        """Take what was committed at a follower while this leader was away.
+    def merge(self, theirs: ConsumerOffsetSerializeWrapper, proven: Callable[[str, str, int, int], int]) -> None:
+        """Take what was committed at a follower while this leader was away. `proven` as in commit_hints.
 
-        An offset is raised, never lowered, and only where both know of the same resets: which reset came when, the log says.
+        An offset is raised, never lowered, and only where both know of the same resets: which reset came when, the log says. None
+        of a follower that has not heard of a loss: its offsets may be of what is lost.
         """
+        if set(self._losses) - set(theirs.losses or ()):
+            return
         for key, by_queue in theirs.offset_table.items():
             topic, separator, group = key.partition(_SEPARATOR)
             if not separator:
                 continue
             counts = (theirs.reset_count_table or {}).get(key, {})
             for queue_id, offset in by_queue.items():
+                offset = proven(topic, group, queue_id, offset)
                 same_resets = counts.get(queue_id, 0) == self._reset_counts.get(key, {}).get(queue_id, 0)
                 if same_resets and offset > self._offsets.get(key, {}).get(queue_id, NO_OFFSET):
                     self.commit(topic, group, queue_id, offset)

@@ -57,6 +57,7 @@ class MetadataRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     resets: Offsets = {}  # pending from here on, until the group's next pull
     taken_resets: dict[str, list[int]] = {}  # pending no longer
     reset_counts: Offsets = {}  # of a base
+    losses: list[int] = []  # of a base: where leaders began whose log may have lacked what consumers had read, in bytes
     kept_from: Offsets = {}  # topic -> queue -> offset: messages below have expired (topic_retention.py)
 
     @property
@@ -147,7 +148,7 @@ def joined(parts: Sequence[MetadataRecord]) -> MetadataRecord:
             known = whole.setdefault(table, {})
             for key, value in getattr(part, table).items():
                 known[key] = {**known.get(key, {}), **value} if isinstance(value, dict) else value
-    return MetadataRecord(part=0, parts=1, **whole)
+    return MetadataRecord(part=0, parts=1, losses=parts[-1].losses, **whole)
 
 
 def decode_metadata(message: StoredMessage) -> MetadataRecord:

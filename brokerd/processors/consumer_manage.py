@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from brokerd.store import MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
+    from brokerd.unproven_offsets import UnprovenOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class _Broker(Protocol):
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
+    unproven_offsets: UnprovenOffsets
     consumers: ConsumerManager
     replica: Replica
 
@@ -170,6 +172,11 @@ def update_consumer_offset(broker: _Broker, peer: Peer, request: RemotingCommand
         return request.reply(
             remark=f"offset {offset} is past the end of queue {queue_id} of topic {topic}, {end_offset}: this commit is not"
             " taken, pull again"
+        )
+    if broker.unproven_offsets.proven(topic, group, queue_id, offset) < offset:
+        return request.reply(
+            remark=f"the messages of queue {queue_id} of topic {topic} in front of {offset} may be others than those that were"
+            " consumed, which a promotion has lost: this commit is not taken, pull again"
         )
     refusal = offsets.refusal(topic, group, (queue_id,))
     if refusal is not None:

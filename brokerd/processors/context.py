@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from brokerd.store import AppendResult, BatchResult, BatchToStore, GetResult, MessageStore, MessageToStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
+    from brokerd.unproven_offsets import UnprovenOffsets
     from mqwire.bodies import DelayOffsetSerializeWrapper
     from mqwire.metering import PullReport
 
@@ -71,7 +72,7 @@ class MetadataLog(Protocol):
 
     def answer(self, reply: RemotingCommand) -> AfterDurable: ...
 
-    def begin_leadership(self) -> None: ...
+    def renew_base(self) -> None: ...
 
     def offsets_changed(self) -> None: ...
 
@@ -143,6 +144,7 @@ class Broker(Protocol):
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
+    unproven_offsets: UnprovenOffsets
     consumers: ConsumerManager
     client_calls: ClientCalls
     producers: ProducerManager

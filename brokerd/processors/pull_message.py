@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from brokerd.store import MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
+    from brokerd.unproven_offsets import UnprovenOffsets
     from mqwire.bodies import SubscriptionGroupConfig
 
 # A client may ask to be held for hours; no pull is held longer than this.
@@ -66,6 +67,7 @@ class _Broker(Protocol):
     topic_configs: TopicConfigManager
     subscription_groups: SubscriptionGroupManager
     consumer_offsets: ConsumerOffsetManager
+    unproven_offsets: UnprovenOffsets
     consumers: ConsumerManager
     acl: AccessControl | None
     stats: BrokerStats
@@ -110,6 +112,8 @@ class PullMessageProcessor:
         if broker.replica.leads:
             try:
                 moved_to = self._follow_reset(header)
+                if moved_to is None:
+                    moved_to = self._go_back(header)
             except StoreError as error:
                 peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
                 return
@@ -139,6 +143,7 @@ class PullMessageProcessor:
             return
         # Past the end: see consumer_manage.update_consumer_offset.
         is_known = header.commit_offset <= (broker.store.queue_end_offset(header.topic, header.queue_id) or 0)
+        is_known = is_known and broker.unproven_offsets.proven(*queue, header.commit_offset) == header.commit_offset
         if offsets.refusal(header.topic, header.consumer_group, (header.queue_id,)) is not None:
             return
         if is_known and offsets.commit(*queue, header.commit_offset, peer.remote_address[0]):
@@ -168,6 +173,16 @@ class PullMessageProcessor:
         broker.consumer_offsets.take_reset(*queue)
         del self._reset_sent_s[sent]
         return None
+
+    def _go_back(self, header: PullMessageRequestHeader) -> int | None:
+        """Where a member of a group goes back to that may have read what is lost, and others' numbers with it; None where it need
+        not. Only who commits: others keep their offsets themselves, and may have been anywhere.
+        """
+        if not header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            return None
+        asked = header.queue_offset
+        proven = self._broker.unproven_offsets.proven(header.topic, header.consumer_group, header.queue_id, asked)
+        return None if proven == asked else proven
 
     def _forget_resets_sent(self, now_s: float) -> None:
         """Of groups that have not pulled since."""
@@ -463,6 +478,9 @@ class PullMessageProcessor:
             if not self._is_look(header, credential):
                 self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
             self._broker.quotas.pulled(credential, header.topic, result.count, result.size_bytes)
+        if result.count and self._broker.replica.leads:
+            queue = (header.topic, header.consumer_group, header.queue_id)
+            self._broker.unproven_offsets.told(peer.id, *queue, header.queue_offset, next_begin_offset)
         suggested = self._broker.read_split.suggest(header.topic, header.queue_id, result)
         self._write(
             peer, request, code, result.status.name, next_begin_offset, result.min_offset, result.max_offset,

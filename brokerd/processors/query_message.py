@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from brokerd.quotas import Quotas
     from brokerd.replica.replica import Replica
     from brokerd.store import MessageStore
+    from brokerd.unproven_offsets import UnprovenOffsets
 
 _INDEX_OF_TAGS: Final = "T"  # of RocketMQ 5.5; it would make each message's tag another entry
 
@@ -57,6 +58,8 @@ class _Broker(_Counting, Protocol):
     store: MessageStore
     replica: Replica
 
+    unproven_offsets: UnprovenOffsets
+
     @property
     def follower(self) -> Follower: ...
 
@@ -69,9 +72,9 @@ def get_max_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Rep
     """One more than the last offset that consumers may see: an acknowledged send is never missing."""
     header = request.header(GetMaxOffsetRequestHeader)
     knowing_offsets(broker.replica, broker.follower, broker.clock)
-    return request.reply(
-        header=GetMaxOffsetResponseHeader(offset=broker.store.max_offset(header.topic, header.queue_id))
-    )
+    offset = broker.store.max_offset(header.topic, header.queue_id)
+    broker.unproven_offsets.told_beginning(peer.id, header.topic, header.queue_id, offset)
+    return request.reply(header=GetMaxOffsetResponseHeader(offset=offset))
 
 
 @answers_refusals
@@ -95,6 +98,7 @@ def search_offset_by_timestamp(broker: _Broker, peer: Peer, request: RemotingCom
             f"boundaryType is {str(header.boundary_type)[:40]!a}: allowed is LOWER or UPPER",
         ) from None
     offset = broker.store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
+    broker.unproven_offsets.told_beginning(peer.id, header.topic, header.queue_id, offset)
     return request.reply(header=SearchOffsetResponseHeader(offset=offset))
 
 

@@ -60,7 +60,7 @@ from brokerd.store import MessageStore, RecordDamagedError, StoreError, TailDoub
 from mqwire.mode import Mode
 
 _EPOCHS_KEPT = 1000
-_COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False}
+_COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False, "may_lack_shown": False}
 NO_ONE = -1  # a vote that is no one's, and spent
 
 
@@ -281,6 +281,10 @@ class Replica:
         if self._in_sync is not None:
             self._in_sync.forget(replica_id, now_s)
 
+    def consumers_sent_back(self) -> None:
+        """That they are is in the log, durably. Raises OSError."""
+        self._save(may_lack_shown=False)
+
     # --- becoming and ceasing to be leader
 
     def promote(
@@ -311,7 +315,7 @@ class Replica:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
         if self._state.log_may_be_incomplete and not with_incomplete_log:
             raise RoleRefused("this replica's log may have lost its end since it promised: ask the group again")
-        self._lead(new_epoch, now_s, now_ms, in_sync=in_sync)
+        self._lead(new_epoch, now_s, now_ms, in_sync=in_sync, may_lack_shown=with_incomplete_log)
 
     def begin_reclaim(self, highest_seen: int = 0) -> int:
         """The epoch to ask the other replicas for, above all that anyone has seen. Then end_reclaim().
@@ -450,7 +454,8 @@ class Replica:
         With `members` an operator has said which are left.
         """
         disks = {voter: one for voter, one in granted.items() if self.members.counts(voter)}
-        self._lead(self.epoch, now_s, now_ms, members or self.members.having(disks))
+        named = members or self.members.having(disks)
+        self._lead(self.epoch, now_s, now_ms, named, may_lack_shown=members is not None)
 
     def append_record(self, kind: str, epoch: int, members: Members, now_ms: int, policy: Policy | None = None) -> int:
         """As the leader, write which replicas count, in force at once; returns where the record ends. Raises StoreError."""
@@ -472,6 +477,8 @@ class Replica:
         now_ms: int,
         members: Members | None = None,
         in_sync: Collection[int] = (),
+        *,
+        may_lack_shown: bool = False,
     ) -> None:
         self._lease = None
         self.stop_leading()  # a new epoch is not led before its record is there: the append may fail
@@ -479,7 +486,8 @@ class Replica:
         # Its own epoch, too: once the record that says so is damaged, nothing else would tell of which epoch the log's end is.
         begun = (*self._epoch_map_to_save(), (epoch, start_offset))
         led = {"epoch": epoch, "led_epoch": epoch, "role": Role.LEADER, "leader_address": None}
-        self._save(**led, joined=True, **_COMPLETE, epoch_map=begun)
+        may_lack_shown |= self._state.log_may_be_incomplete or self._state.may_lack_shown
+        self._save(**led, joined=True, **_COMPLETE | {"may_lack_shown": may_lack_shown}, epoch_map=begun)
         record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms)
         self._epochs.begin(epoch, start_offset)
         self._frozen_until_s = float("-inf")
@@ -674,7 +682,8 @@ class Replica:
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
         # What was confirmed before this epoch lies in front of what is confirmed in it.
         in_epoch = self._epochs.last_epoch == epoch and leader_confirm_offset > self._epochs.entries[-1].start_offset
-        if in_epoch and (self._state.log_may_be_incomplete or not self._state.joined):
+        state = self._state
+        if in_epoch and (state.log_may_be_incomplete or state.may_lack_shown or not state.joined):
             # What it knew before its disk was lost lies in front of that, too; what follows is confirmed without it.
             self._joins_at = leader_confirm_offset if self._joins_at is None else self._joins_at
             if self.held_offset >= self._joins_at:

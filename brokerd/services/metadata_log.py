@@ -127,6 +127,8 @@ class MetadataLog:
         self._wanted = trio.Event()
         self._is_stale = False  # the tables could not be read from the log when they had to be
         self._lacks_topics = False  # the log had no base, and may hold messages of topics that no table has
+        self._sends_back = False  # consumers, with the next base
+        self._sent_back_until = 0  # where that base ends
         self._undeleted: list[str] = []  # deleted topics, by the log, whose messages could not be removed yet
 
     @property
@@ -210,6 +212,13 @@ class MetadataLog:
             self._undeleted.pop()
 
     def begin_leadership(self) -> None:
+        """Write the first base of a leadership: as `renew_base`, and all groups go on from what they have committed where this
+        log may lack what their members have read.
+        """
+        self._sends_back = self._broker.replica.saved.may_lack_shown
+        self.renew_base()
+
+    def renew_base(self) -> None:
         """Write a base: followers whose tables are other than these take them from there."""
         try:
             if self._is_stale:
@@ -238,7 +247,8 @@ class MetadataLog:
         if not broker.replica.leads:
             return
         if self._is_stale:
-            self.begin_leadership()
+            self.renew_base()
+        self._note_sent_back()
         if self.refusal() is not None:
             return
         try:
@@ -252,10 +262,24 @@ class MetadataLog:
             or self._base_offset // file_bytes != broker.store.end_offset // file_bytes
             or self._bytes_since_base > max(_BASE_MIN_BYTES, self._base_bytes)
         ):
-            self.begin_leadership()
+            self.renew_base()
+
+    def _note_sent_back(self) -> None:
+        """Once that is durable the next leadership of this replica need not do it again."""
+        broker = self._broker
+        if self._sends_back or not broker.replica.saved.may_lack_shown:
+            return
+        if self._sent_back_until <= broker.store.durable_offset:
+            try:
+                broker.replica.consumers_sent_back()
+            except OSError as error:
+                logger.error("the epoch file cannot be written, trying again: %s", error)
 
     def _write_base(self) -> None:
         broker = self._broker
+        if self._sends_back:
+            broker.consumer_offsets.send_back(broker.replica.epochs.entries[-1].start_offset)
+        broker.consumer_offsets.forget_losses(broker.store.min_physical_offset)
         groups = broker.subscription_groups.to_wrapper()
         records = base_records(
             dict(broker.topic_configs.table),
@@ -266,7 +290,8 @@ class MetadataLog:
             max_bytes=record_max_bytes(broker.config),
         )
         # What this process could not remove yet is removed at the next start, which reads no deletion in front of the base.
-        records[-1] = msgspec.structs.replace(records[-1], deleted_topics=list(self._undeleted))
+        losses = list(broker.consumer_offsets.losses)
+        records[-1] = msgspec.structs.replace(records[-1], deleted_topics=list(self._undeleted), losses=losses)
         now_ms = broker.clock.time_ms()
         results = [
             broker.store.append_needed(metadata_message(record, broker.store_host, now_ms)) for record in records
@@ -274,6 +299,8 @@ class MetadataLog:
         self.end_offset = results[-1].physical_offset + results[-1].size_bytes
         self._base_offset = results[0].physical_offset
         self._note_base(self._base_offset, self.end_offset)
+        if self._sends_back:
+            self._sends_back, self._sent_back_until = False, self.end_offset
         self._base_bytes, self._bytes_since_base = sum(result.size_bytes for result in results), 0
         broker.consumer_offsets.forget_unwritten()
         broker.log_grew()
@@ -432,7 +459,7 @@ class MetadataLog:
         if not self._is_stale:
             return
         if self._broker.replica.leads:
-            self.begin_leadership()
+            self.renew_base()
         else:
             self.rebuild_or_note()
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from brokerd.services.remoting_client import RemotingClient
     from brokerd.services.store_gate import StoreGate
     from brokerd.store import MessageStore
+    from brokerd.unproven_offsets import UnprovenOffsets
     from mqwire.metering import OutRow
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class _Broker(Protocol):
     flush_service: FlushService
     advertised_address: str
     consumer_offsets: ConsumerOffsetManager
+    unproven_offsets: UnprovenOffsets
     schedule: ScheduleMessageService
 
     @property
@@ -130,7 +132,10 @@ class FollowerService:
         self._broker = broker
         self._role_changed = trio.Event()
         self._round = trio.CancelScope()
-        self._metadata = MetadataFollower(broker.store, broker.consumer_offsets, broker.schedule, broker.client_of)
+        proven = broker.unproven_offsets.proven
+        self._metadata = MetadataFollower(
+            broker.store, broker.consumer_offsets, proven, broker.schedule, broker.client_of
+        )
         self._reclaim = LeaderReclaim(broker, self._metadata)
         self._halted: str | None = None
         self._cut: _Cut | None = None  # until the log is truncated, and open again

@@ -161,6 +161,7 @@ class MessageStore:
                     " replica; without others, restore a backup, or see truncateDamagedTail"
                 )
             )
+            self._keep_what_is_whole(report)
             return report
         try:
             log.make_recovered_durable(report.durable_mark)
@@ -192,6 +193,22 @@ class MessageStore:
             disk.close(fd)
             disk.sync_directory(config.root_dir)
         return report
+
+    def _keep_what_is_whole(self, report: RecoveryReport) -> None:
+        """Put the records beyond the damage on the disk, and note that they are: after a power cut the next start could take them
+        for leftovers of writes that were never synced, and truncate them.
+        """
+        if not self._checkpoint.own or report.damage[-1].end_offset >= report.end_offset:
+            return
+        durable_offset = self._log.durable_offset
+        try:
+            self._log.make_recovered_durable(report.durable_mark)
+            self._checkpoint.durable_mark = max(self._checkpoint.durable_mark, report.end_offset)
+            self._checkpoint.save(self._disk, self._config.path("checkpoint"))
+        except OSError as error:  # read-only as it is, until another replica has put it right
+            report.anomalies.append(f"what is whole beyond the damage cannot be synced: {error.strerror}")
+        finally:
+            self._log.durable_offset = durable_offset  # of what is whole from the log's beginning on
 
     def _save_recovered(self, *, needed: bool) -> None:
         """Have the next recovery begin here. On a full disk it may begin where this one did, unless that is `needed` as the records
@@ -545,6 +562,21 @@ class MessageStore:
         """The offset that the queue's next message gets, visible or not; None when there is no such queue."""
         queue = self._queues.queues.get((topic, queue_id))
         return None if queue is None else queue.next_offset
+
+    def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        """The queue offset of its first message at `physical_offset` or after it; its end when there is none; 0 when there is no
+        queue. Raises StoreError when the disk can't be read.
+        """
+        queue = self._queues.queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        try:
+            low = self._queues.min_stored_offset(queue, self._log.min_offset)
+            return queue.first_offset_at(
+                low, physical_offset, lambda first, count: self._queues.read(queue, first, count)
+            )
+        except OSError as error:
+            raise _unreadable(topic, queue_id, error) from error
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The offset of the queue's first message that is kept; its max offset when none is; 0 when there is no queue.

@@ -635,7 +635,9 @@ def test_commits_at_a_follower_without_a_leader_are_kept_and_merged(
     leader, follower = brokers
     follower.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(8), oneway=True)
     assert offset_of(follower) == 8
-    leader.broker.consumer_offsets.merge(follower.broker.consumer_offsets.to_wrapper())
+    leader.broker.consumer_offsets.merge(
+        follower.broker.consumer_offsets.to_wrapper(), leader.broker.unproven_offsets.proven
+    )
     assert offset_of(leader) == 8
 
 
@@ -646,7 +648,9 @@ def test_what_was_committed_at_a_follower_before_a_reset_does_not_undo_it(
     follower.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(8), oneway=True)
     reset(leader, 1)
     leader.broker.consumer_offsets.take_reset("orders", "g", 0)
-    leader.broker.consumer_offsets.merge(follower.broker.consumer_offsets.to_wrapper())
+    leader.broker.consumer_offsets.merge(
+        follower.broker.consumer_offsets.to_wrapper(), leader.broker.unproven_offsets.proven
+    )
     assert offset_of(leader) == 1
     replicate(leader, follower)
     assert offset_of(follower) == 1

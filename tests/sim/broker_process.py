@@ -356,7 +356,7 @@ class BrokerProcess:
         if request.commits:
             self.history.sent_back(request.queue, request.offset, moved_to, newest=self.leads_newest())
         if not request.commits or not self.history.offsets.was_reset_to(request.queue, moved_to):
-            self.history.sent_on(request.queue, request.offset, moved_to)
+            self.history.sent_on(request.queue, request.offset, moved_to, commits=request.commits)
 
     def _last_confirmed(self) -> Copy:
         end = self.replica.confirm_offset
@@ -433,6 +433,7 @@ class BrokerProcess:
         before_epoch, before_confirmed, before_safe = self._observed
         history = self.history
         history.leads(epoch, f"{self.name}#{self.machine.runs}")
+        history.sends_back |= replica.saved.may_lack_shown
         history.confirm_offset(self.name, epoch, confirmed)
         if before_epoch != epoch:
             before_confirmed = before_safe = self.store.min_physical_offset

@@ -25,7 +25,6 @@ class OffsetChange:
     copy: Copy | None = None  # what it survives with, once a broker has answered that it is done
     answered_at: int | None = None  # as done
     over_at: float = inf  # from then on it is not done any more
-    skips_from: int = 0  # a reset: what lies from there up to its offset no one has committed
 
     def is_over_before(self, moment: int) -> bool:
         return not self.doubled and self.over_at < moment
@@ -57,7 +56,7 @@ class GroupOffsets:
         return change
 
     def reset_asked(self, queue: int, offset: int) -> OffsetChange:
-        change = OffsetChange(offset, self._next(), skips_from=self.highest(queue))
+        change = OffsetChange(offset, self._next())
         self._resets.setdefault(queue, []).append(change)
         return change
 
@@ -100,7 +99,16 @@ class GroupOffsets:
 
     def may_be_skipped(self, queue: int, offset: int) -> bool:
         """Whether a reset passed over that message."""
-        return any(reset.skips_from <= offset < reset.offset for reset in self._standing_resets(queue))
+        return any(
+            self._committed_before(queue, reset) <= offset < reset.offset for reset in self._standing_resets(queue)
+        )
+
+    def _committed_before(self, queue: int, reset: OffsetChange) -> int:
+        """What lies below was consumed, and is what lies there now: of a commit that may be lost other messages may have taken
+        the numbers.
+        """
+        before = (change for change in self._commits.get(queue, ()) if change.asked_at < reset.asked_at)
+        return max((change.offset for change in before if self._is_sure(change, inf)), default=0)
 
     def highest(self, queue: int) -> int:
         """All below it was consumed, or passed over by a reset."""

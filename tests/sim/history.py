@@ -148,6 +148,7 @@ class History:
         self.clean_promotions: set[tuple[str, int]] = set()  # (replica, epoch) of those that were asked for as such
         self.fenced_promotions: set[tuple[str, int]] = set()  # those before which everyone older was fenced
         self._led_after_fence = 0  # the newest epoch of such a one
+        self.sends_back = False  # some leader's log was in doubt: groups were reset to what they had committed
         self.expired_below = 0  # up to there some replica's retention has deleted the log
         self.consumed: set[bytes] = set()  # by the consumer that commits and resumes
         self.offsets = GroupOffsets(lambda copy: self.may_be_lost(copy))
@@ -348,7 +349,7 @@ class History:
         """A consumer that asked for the messages from one offset on is sent to another by the answer that leaves just now. A
         leader of the past may know less than what was committed at the newest one.
         """
-        may_be_sent = self.has_losses or self.offsets.was_reset_to(queue, moved_to)
+        may_be_sent = self.has_losses or self.sends_back or self.offsets.was_reset_to(queue, moved_to)
         least = (self.offsets.least(queue) or 0) if newest else 0
         if moved_to < asked and (not may_be_sent or moved_to < least):
             raise Violation(f"a consumer of queue {queue} was sent back from {asked} to {moved_to}")
@@ -373,16 +374,24 @@ class History:
                 if is_there and not self.may_be_gone(attempt.promised):
                     yield attempt
 
-    def sent_on(self, queue: int, asked: int, moved_to: int) -> None:
-        """A client that asked for the messages from one offset on is sent to a later one, and by no reset: past what is gone."""
+    def sent_on(self, queue: int, asked: int, moved_to: int, *, commits: bool = False) -> None:
+        """A client that asked for the messages from one offset on is sent to a later one, and by no reset that stands: past what is
+        gone, or, of the group that `commits`, past what it has consumed, and was sent back from by a reset that is lost.
+        """
         for attempt in self._there(queue, range(asked, moved_to)):
+            if commits and attempt.body in self.consumed:
+                continue
             raise Violation(
                 f"a client of queue {queue} was sent from {asked} on to {moved_to}, past message {attempt.number}"
             )
 
-    def has_other_at(self, attempt: Attempt, queue: int, queue_offset: int) -> bool:
-        """Whether some leader gave that offset to another message: who has read that one has read up to there."""
-        return any(other is not attempt for other in self.at.get((queue, queue_offset), ()))
+    def power_cut_took(self, queue: int, queue_offset: int) -> bool:
+        """Whether a message may have been there that a power cut took from every memory, with ASYNC_FLUSH: who has read it has read
+        up to there, and those who go on need not know of the power cut.
+        """
+        cuts = [lost for lost in self.lost_ranges if lost.lost_from is not None]
+        copies = (copy for attempt in self.at.get((queue, queue_offset), ()) for copy in attempt.copies)
+        return any(lost.explains(copy) for copy in copies for lost in cuts)
 
     # --- what may be lost
 

@@ -60,6 +60,7 @@ class _LeaderSeeker(_Client, abc.ABC):
         self.history = history
         self.replicas = replicas
         self.believed = replicas[0]
+        self.members: dict[int, str] = {}  # by brokerId, as a name server last said
         self._name_servers = name_servers
         self._pause_s = pause_s
 
@@ -74,6 +75,7 @@ class _LeaderSeeker(_Client, abc.ABC):
     def look_for_the_leader(self) -> None:
         def answered(answer: dict[int, str] | None) -> None:
             if answer:
+                self.members = answer
                 self.believed = answer.get(MASTER_ID, self.believed)
             self.looked()
 
@@ -174,16 +176,27 @@ class Consumer(_LeaderSeeker):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._offsets: dict[int, int] = {}
+        self._consumed: dict[int, int] = {}  # all in front of that, since it last resumed
+        self._suggested: dict[int, int] = {}  # by the last answer
 
     def act(self) -> None:
         random = self.loop.random
         queue = random.randrange(ALL_QUEUES)
         if random.random() < 0.05:
             self._offsets.clear()
+            self._consumed.clear()
+            self.look_for_the_leader()
+            return
         if queue in self._offsets:
-            self._read(queue, random.choice(self.replicas) if random.random() < 0.3 else self.believed)
+            self._read(queue, self._source_of(queue))
         else:
             self._resume(queue)
+
+    def _source_of(self, queue: int) -> str:
+        """As RocketMQ's clients: whom the last answer has suggested, and where there is no master a slave."""
+        if self.members and MASTER_ID not in self.members:
+            return self.loop.random.choice(list(self.members.values()))
+        return self.members.get(self._suggested.get(queue, MASTER_ID), self.believed)
 
     def _resume(self, queue: int) -> None:
         def answered(offset: int | None) -> None:
@@ -202,6 +215,13 @@ class Consumer(_LeaderSeeker):
                 self.look_for_the_leader()
                 return
             self.history.consumed.update(answer.bodies)
+            self._suggested[queue] = answer.suggested
+            if answer.moves:
+                self._consumed.pop(queue, None)
+            elif answer.messages:
+                self._consumed[queue] = answer.next_offset
+                # Its pulls commit it. The network may double them, and none is answered so.
+                self.history.offsets.commit_asked(queue, answer.next_offset).doubled = True
             if answer.messages or answer.moves:
                 self._offsets[queue] = answer.next_offset
             if answer.messages and self.loop.random.random() < 0.5:
@@ -210,7 +230,7 @@ class Consumer(_LeaderSeeker):
                 self.run()
 
         waits_s = HELD_S if self.loop.random.random() < HELD_SHARE else 0.0
-        read = Read(queue, self._offsets[queue], commits=True, waits_s=waits_s)
+        read = Read(queue, self._offsets[queue], True, self._consumed.get(queue, 0), waits_s)
         self.network.call(self, target, read, answered, timeout_s=waits_s + 0.5)
 
     def _commit(self, queue: int, offset: int) -> None:

@@ -118,6 +118,8 @@ def config_of(
         "enableAutoInSyncReplicas": str(settings.auto_in_sync_replicas).lower(),
         "defaultTopicQueueNums": str(QUEUES),
         "fileReservedTime": str(reserved_hours),
+        "slaveReadEnable": "true",
+        "accessMessageInMemoryMaxRatio": "0",  # who lags is sent to a slave
         "deleteWhen": f"{(time.localtime(FIRST_MS / 1000).tm_hour + 12) % 24:02d}",
         "cleanResourceInterval": "1000",
         "meteringIntervalMs": "0",

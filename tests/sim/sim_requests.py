@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from brokerd.replica.epoch_record import Policy
 from mqwire.bodies import ReplicaStatus
+from mqwire.names import MASTER_ID
 from tests.sim.group_offsets import OffsetChange
 
 
@@ -28,6 +29,7 @@ class Read(NamedTuple):
     queue: int  # its number (wire.py)
     offset: int
     commits: bool = False  # by the group that commits offsets, whose pulls follow a reset
+    commit: int = 0  # with it: what it has consumed, of which no answer speaks
     waits_s: float = 0.0  # for a message, where there is none
     tag: str = "*"
 
@@ -37,6 +39,7 @@ class ReadAnswer(NamedTuple):
     next_offset: int
     bodies: tuple[bytes, ...] = ()
     moves: bool = False  # PULL_OFFSET_MOVED: a consumer goes on there, whatever it has seen
+    suggested: int = MASTER_ID  # the brokerId to ask next
 
 
 class QueryOffset(NamedTuple):

@@ -145,8 +145,10 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     queue_id=request.queue % QUEUES,
                     queue_offset=request.offset,
                     max_msg_nums=_READ_MESSAGES,
-                    sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if request.waits_s else 0),
-                    commit_offset=0,
+                    sys_flag=PullSysFlag.SUBSCRIPTION
+                    | (PullSysFlag.SUSPEND if request.waits_s else 0)
+                    | (PullSysFlag.COMMIT_OFFSET if request.commit else 0),
+                    commit_offset=request.commit,
                     suspend_timeout_millis=round(request.waits_s * 1000),
                     subscription=request.tag,
                     sub_version=0,
@@ -291,7 +293,7 @@ def answer_of(request: Any, reply: RemotingCommand, names: dict[str, str]) -> An
                 return None
             bodies = tuple(message.body for message in decode_records(bytes(reply.body))) if refusal is None else ()
             moves = reply.code == ResponseCode.PULL_OFFSET_MOVED
-            return ReadAnswer(len(bodies), header.next_begin_offset, bodies, moves)
+            return ReadAnswer(len(bodies), header.next_begin_offset, bodies, moves, header.suggest_which_broker_id)
         case QueryOffset():
             if reply.code == ResponseCode.QUERY_NOT_FOUND:
                 return -1

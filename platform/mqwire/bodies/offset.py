@@ -12,6 +12,9 @@ class ConsumerOffsetSerializeWrapper(Body, frozen=True, kw_only=True):
 
     offset_table: dict[str, dict[Int32, Int64]] = {}
     reset_count_table: dict[str, dict[Int32, Int64]] | None = None  # ours: how often each offset was reset
+    losses: list[int] | None = (
+        None  # ours: where leaders began whose log may have lacked what consumers had read, in bytes
+    )
     data_version: DataVersion | None = None
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from controlplane.clusters.replica_answer import Answer
 from controlplane.common.sentences import say
 from controlplane.failover.membership.order import Forget, Free, StopForGood, forgotten
+from controlplane.failover.membership.verdict import LAST_MOMENT_BYTES
 from controlplane.failover.orders import Result
 from controlplane.failover.words import listed
 from controlplane.provisioning.errors import StepFailed, StepNotReady
@@ -254,6 +255,7 @@ def remove() -> Order[None]:
                         refusal=leader.refusal,
                     )
                 )
+            _require_near(name, leader, {key: answers[key] for key in staying})
             yield StopForGood(name, replica_id)
             others = [key for key in staying if key in answering[name]]
             yield from forgotten(name, replica_id, leader.replica_id, others)
@@ -266,12 +268,7 @@ def _level(name: str, gone_id: int, leader_id: int, staying: Sequence[int]) -> O
     by which a promotion would ask for one more replica's word.
     """
     groups: Answers = yield LookAtGroups()
-    silent = [replica_id for replica_id in staying if groups[name].get(replica_id) is None]
-    if silent:
-        raise StepNotReady(
-            say("Replica %(silent)s of %(group)s does not answer, and is to stay.", silent=silent[0], group=name),
-            delay_s=1.0,
-        )
+    _require_answers(name, {replica_id: groups[name].get(replica_id) for replica_id in staying})
     seen = [LogSeen.of(status) for key, status in _answering(groups[name]).items() if key in staying]
     leader = next(one for one in seen if one.replica_id == leader_id)
     end_offset: int = yield NoteEnd(name, gone_id, leader.end_offset)
@@ -285,6 +282,29 @@ def _level(name: str, gone_id: int, leader_id: int, staying: Sequence[int]) -> O
                 broker_id=gone_id,
             ),
             delay_s=0.3,
+        )
+
+
+def _require_near(name: str, leader: ReplicaStatus, staying: Mapping[int, ReplicaStatus | None]) -> None:
+    """Raise StepNotReady unless all who stay are about to hold what the leader holds: without the one that leaves its sends may
+    have to wait for one of them, until then.
+    """
+    _require_answers(name, staying)
+    for replica_id, status in _answering(staying).items():
+        same_log = status.log_epoch == leader.log_epoch
+        if not same_log or leader.held_offset - status.held_offset > LAST_MOMENT_BYTES:
+            raise StepNotReady(
+                say("Replica %(replica_id)s of %(name)s has not caught up yet.", replica_id=replica_id, name=name),
+                delay_s=1.0,
+            )
+
+
+def _require_answers(name: str, staying: Mapping[int, ReplicaStatus | None]) -> None:
+    silent = [replica_id for replica_id, status in staying.items() if status is None]
+    if silent:
+        raise StepNotReady(
+            say("Replica %(silent)s of %(group)s does not answer, and is to stay.", silent=silent[0], group=name),
+            delay_s=1.0,
         )
 
 

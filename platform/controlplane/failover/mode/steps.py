@@ -151,7 +151,7 @@ def _require_masters(context: StepContext) -> None:
     promotion may need its answer to lose nothing.
     """
     for view in cluster_sample(context.cluster, context.driver):
-        if judge(view.placed(), timezone.now()).state == GroupState.NO_MASTER:
+        if judge(view, timezone.now()).state == GroupState.NO_MASTER:
             raise StepFailed(
                 say("%(group)s has lost its master.", group=view.name),
                 hint=say(

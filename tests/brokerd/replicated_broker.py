@@ -73,11 +73,14 @@ def report(leader: BrokerUnderTest, pull: ReplicaPull) -> None:
     leader.broker.held_changed()
 
 
-def promote(broker: BrokerUnderTest, other: BrokerUnderTest) -> None:
-    """`broker` leads in an epoch above both; `other` does not know it yet, as a dead one does not."""
+def promote(broker: BrokerUnderTest, other: BrokerUnderTest, *, loses: bool = False) -> None:
+    """`broker` leads in an epoch above both; `other` does not know it yet, as a dead one does not. `loses`: it may lack what the
+    other has, and someone has agreed to that.
+    """
     replica = broker.broker.replica
     epoch = max(replica.epoch, other.broker.replica.epoch) + 1
-    replica.promote(replica.epoch, epoch, broker.clock.monotonic(), broker.clock.time_ms())
+    now = (broker.clock.monotonic(), broker.clock.time_ms())
+    replica.promote(replica.epoch, epoch, *now, with_incomplete_log=loses)
     broker.broker.role_changed()
 
 

@@ -4,14 +4,16 @@ planted_bugs.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import trio
 
+from brokerd.consumer_offset import ConsumerOffsetManager
 from brokerd.long_polling import PullRequestHoldService
 from brokerd.processors import pull_message
 from brokerd.processors.pull_message import PullMessageProcessor
@@ -24,6 +26,8 @@ from brokerd.services import delay_level, registration, replica_server
 from brokerd.services.delay_level import DueHead, ScheduleMessageService
 from brokerd.services.replica_follower import FollowerService
 from brokerd.store import MessageToStore
+from brokerd.unproven_offsets import UnprovenOffsets
+from mqwire.bodies import ConsumerOffsetSerializeWrapper
 from mqwire.codes import ResponseCode
 from mqwire.headers_namesrv import RegisterBrokerRequestHeader
 from mqwire.headers_replica import ReplicaPullResponseHeader
@@ -165,6 +169,34 @@ def _slave_registers_as_the_master() -> Patched:
     return patch.object(registration, "RegisterBrokerRequestHeader", header)
 
 
+def _groups_keep_their_offsets_after_a_loss() -> Patched:
+    """Their members read on from numbers that other messages have by now."""
+
+    def only_noted(offsets: ConsumerOffsetManager, loss_offset: int) -> None:
+        offsets.losses.append(loss_offset)
+
+    return patch.object(ConsumerOffsetManager, "send_back", only_noted)
+
+
+def _every_offset_is_taken_for_proven() -> Patched:
+    """Of a group that has committed nothing, after a loss."""
+    return patch.object(UnprovenOffsets, "proven", lambda self, topic, group, queue_id, offset: offset)
+
+
+def _offsets_of_before_a_loss_are_merged() -> Patched:
+    """A restarted leader takes over what was committed where the loss has not been heard of."""
+    merge = ConsumerOffsetManager.merge
+
+    def all_taken(
+        offsets: ConsumerOffsetManager,
+        theirs: ConsumerOffsetSerializeWrapper,
+        proven: Callable[[str, str, int, int], int],
+    ) -> None:
+        merge(offsets, msgspec.structs.replace(theirs, losses=offsets.losses), lambda *said: said[-1])
+
+    return patch.object(ConsumerOffsetManager, "merge", all_taken)
+
+
 SERVICE_BUGS = (
     PlantedBug("a new disk is known when it is seen", "dledger", "sync", _new_disk_is_known_when_it_is_seen),
     PlantedBug("followers are sent the log's end as confirmed", "sync", "sync", _end_is_sent_as_confirmed),
@@ -183,4 +215,7 @@ SERVICE_BUGS = (
     PlantedBug("a transfer is forgotten", "dledger", "sync", _transfer_is_forgotten),
     PlantedBug("a follower stops for good where its log parted", "dledger", "sync", _diverged_follower_stops),
     PlantedBug("a slave registers as the master", "async", "sync", _slave_registers_as_the_master),
+    PlantedBug("groups keep their offsets after a loss", "async", "sync", _groups_keep_their_offsets_after_a_loss),
+    PlantedBug("every offset is taken for proven after a loss", "async", "sync", _every_offset_is_taken_for_proven),
+    PlantedBug("offsets of before a loss are merged", "async", "sync", _offsets_of_before_a_loss_are_merged),
 )

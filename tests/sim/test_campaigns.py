@@ -52,7 +52,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "a delayed message loses its properties": 2,
     "retention asks for no age": 4,
     "with ASYNC_FLUSH nothing is flushed": 2,
-    "a topic with a byte too much loses all": 4,
+    "a topic with a byte too much loses all": 5,
     "a replica that lost its memory takes its log for whole at once": 2,
     "an elected group's pulls wait though messages come": 4,
     "a transfer is forgotten": 4,
@@ -63,7 +63,9 @@ QUICK_BUGS: dict[str, int | range] = {
     "no pre-vote": range(6, 43),
     "a replica that lost its memory votes as before": range(52, 71),
     "the old mode confirms what follows the change": range(22, 42),
-    "a new disk is adopted in one step": range(5, 6),
+    "a new disk is adopted in one step": range(15, 16),
+    "groups keep their offsets after a loss": range(14, 15),
+    "every offset is taken for proven after a loss": range(10, 11),
 }
 REPOSITORY = Path(__file__).parents[2]
 

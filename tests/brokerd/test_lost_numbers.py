@@ -1,0 +1,189 @@
+"""Consumers after a promotion that loses messages: others get the numbers of what they have read, and none is passed over."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqwire.bodies import ConsumerOffsetSerializeWrapper
+from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
+from mqwire.headers_offset import GetMaxOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from mqwire.headers_pull import PullMessageRequestHeader
+from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
+from tests.brokerd.replicated_broker import pair, promote, replicate
+
+LOST = 7  # messages that the old leader alone has
+
+
+def pull(
+    broker: BrokerUnderTest, offset: int, *, consumed: int = 0, group: str = "g", peer: RecordingPeer | None = None
+) -> RemotingCommand:
+    """A push consumer's: once it has consumed anything, each commits how far."""
+    return broker.ask(
+        RequestCode.PULL_MESSAGE,
+        PullMessageRequestHeader(
+            consumer_group=group,
+            topic="orders",
+            queue_id=0,
+            queue_offset=offset,
+            max_msg_nums=32,
+            sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.COMMIT_OFFSET if consumed else 0),
+            commit_offset=consumed,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        ),
+        peer=peer,
+    )
+
+
+def commit(broker: BrokerUnderTest, offset: int, group: str = "g") -> RemotingCommand:
+    header = UpdateConsumerOffsetRequestHeader(consumer_group=group, topic="orders", queue_id=0, commit_offset=offset)
+    return broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+def committed(broker: BrokerUnderTest, group: str = "g") -> int:
+    return broker.broker.consumer_offsets.query("orders", group, 0)
+
+
+def store(broker: BrokerUnderTest, count: int) -> None:
+    for number in range(count):
+        broker.store_message("orders", b"%d" % number)
+    broker.store.flush()
+    broker.broker.held_changed()
+
+
+def where(reply: RemotingCommand) -> tuple[int, str]:
+    return reply.code, reply.ext_fields["nextBeginOffset"]
+
+
+def filled(make_broker: MakeBroker) -> tuple[BrokerUnderTest, BrokerUnderTest]:
+    """A leader with ten messages in queue 0, and its follower."""
+    leader, follower = pair(make_broker)
+    leader.create_topic("orders")
+    for group in ("g", "late"):
+        leader.create_group(group)
+    store(leader, 10)
+    return leader, follower
+
+
+def after_a_loss(make_broker: MakeBroker, *, committed: int | None) -> tuple[BrokerUnderTest, BrokerUnderTest]:
+    """The new leader and the old one. Ten messages both had, seven are lost, and twenty have come since: a consumer that had
+    read up to 17 finds others there.
+    """
+    old, new = filled(make_broker)
+    if committed is not None:
+        commit(old, committed)
+    replicate(old, new)
+    store(old, LOST)
+    promote(new, old, loses=True)
+    store(new, 20)
+    return new, old
+
+
+def test_a_consumer_goes_back_to_what_its_group_has_committed_though_the_queue_has_grown_past_it(
+    make_broker: MakeBroker,
+) -> None:
+    new, _ = after_a_loss(make_broker, committed=10)
+    assert where(pull(new, 17, consumed=17)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+    assert where(pull(new, 10)) == (ResponseCode.SUCCESS, "30")
+
+
+def test_what_it_commits_before_it_has_gone_back_does_not_count(make_broker: MakeBroker) -> None:
+    new, _ = after_a_loss(make_broker, committed=10)
+    commit(new, 17)
+    assert committed(new) == 10
+    pull(new, 17, consumed=17)
+    commit(new, 17)
+    assert committed(new) == 10
+
+
+def test_after_a_promotion_that_loses_nothing_it_goes_on_where_it_is(make_broker: MakeBroker) -> None:
+    old, new = filled(make_broker)
+    commit(old, 4)
+    replicate(old, new)
+    promote(new, old)
+    store(new, 20)
+    assert where(pull(new, 10, consumed=9)) == (ResponseCode.SUCCESS, "30")
+    assert committed(new) == 9
+
+
+def test_a_group_that_had_committed_nothing_goes_back_to_where_the_queue_ended(make_broker: MakeBroker) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    assert where(pull(new, 17, consumed=17)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+    assert committed(new) == -1
+    pull(new, 10)
+    commit(new, 30)
+    assert committed(new) == 30
+
+
+def test_nor_does_its_commit_count_before_it_has_read_what_is_there_now(make_broker: MakeBroker) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    assert "pull again" in (commit(new, 17).remark or "")
+    assert committed(new) == -1
+
+
+def test_a_new_group_may_begin_at_the_end_that_it_was_told(make_broker: MakeBroker) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    peer = RecordingPeer()
+    told = new.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="orders", queue_id=0), peer=peer)
+    assert told.ext_fields["offset"] == "30"
+    store(new, 1)
+    assert where(pull(new, 30, group="late", peer=peer)) == (ResponseCode.SUCCESS, "31")
+    assert where(pull(new, 31, consumed=31, group="late"))[0] == ResponseCode.PULL_NOT_FOUND
+    assert committed(new, "late") == 31
+
+
+def test_who_commits_nothing_reads_where_it_likes(make_broker: MakeBroker) -> None:
+    """A Spark job by its checkpoint, or a broadcast consumer by its own file."""
+    new, _ = after_a_loss(make_broker, committed=None)
+    assert where(pull(new, 17)) == (ResponseCode.SUCCESS, "30")
+
+
+def test_the_leader_after_the_next_still_sends_it_back(make_broker: MakeBroker) -> None:
+    """It slept through the first one."""
+    new, old = after_a_loss(make_broker, committed=10)
+    replicate(new, old)
+    promote(old, new)
+    assert where(pull(old, 17, consumed=17)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+def test_and_does_so_where_its_group_had_committed_nothing(make_broker: MakeBroker) -> None:
+    new, old = after_a_loss(make_broker, committed=None)
+    replicate(new, old)
+    promote(old, new)
+    assert where(pull(old, 17, consumed=17)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_leader_that_is_restarted_sends_no_one_back_again_once_that_was_durable(
+    make_broker: MakeBroker, durable: bool
+) -> None:
+    new, _ = after_a_loss(make_broker, committed=10)
+    assert new.broker.replica.saved.may_lack_shown
+    if durable:
+        new.broker.metadata_log.keep_base_near()
+    assert new.broker.replica.saved.may_lack_shown is not durable
+
+
+def test_what_consumers_committed_at_a_follower_that_has_not_heard_of_the_loss_is_not_taken_over(
+    make_broker: MakeBroker,
+) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    before = ConsumerOffsetSerializeWrapper(offset_table={"orders@g": {0: 17}})
+    new.broker.consumer_offsets.merge(before, new.broker.unproven_offsets.proven)
+    assert committed(new) == -1
+
+
+@pytest.mark.parametrize("messages", [0, 10])
+def test_what_was_committed_at_the_new_leader_while_it_followed_counts_up_to_where_its_queue_ends(
+    make_broker: MakeBroker, messages: int
+) -> None:
+    old, new = filled(make_broker)
+    if messages:
+        replicate(old, new)
+    store(old, LOST)
+    new.broker.consumer_offsets.hint("orders", "g", 0, 17)
+    promote(new, old, loses=True)
+    assert committed(new) == messages

@@ -177,10 +177,13 @@ class ConsumerOffsetManager:
             _drop(self._hints, key, queue_id)
 
     def commit_hints(self, proven: Callable[[str, str, int, int], int]) -> None:
-        """This replica leads now. `proven` says how far a group surely is (unproven_offsets.py)."""
+        """This replica leads now. `proven` says how far a group surely is (unproven_offsets.py): a hint that is beyond that does
+        not count at all, for the group would have an offset by it, and its next one would be believed.
+        """
         hints, self._hints = self._hints, {}
         for topic, group, queue_id, offset in _rows(hints):
-            self.commit(topic, group, queue_id, proven(topic, group, queue_id, offset))
+            if proven(topic, group, queue_id, offset) == offset:
+                self.commit(topic, group, queue_id, offset)
 
     def reset(self, topic: str, group: str, offsets: dict[int, int]) -> None:
         """Sets offsets by queue, also to lower ones; raises StoreError, also where there would be too many of them.
@@ -372,7 +375,8 @@ class ConsumerOffsetManager:
                 continue
             counts = (theirs.reset_count_table or {}).get(key, {})
             for queue_id, offset in by_queue.items():
-                offset = proven(topic, group, queue_id, offset)
+                if proven(topic, group, queue_id, offset) != offset:
+                    continue
                 same_resets = counts.get(queue_id, 0) == self._reset_counts.get(key, {}).get(queue_id, 0)
                 if same_resets and offset > self._offsets.get(key, {}).get(queue_id, NO_OFFSET):
                     self.commit(topic, group, queue_id, offset)

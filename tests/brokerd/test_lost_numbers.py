@@ -176,6 +176,15 @@ def test_what_consumers_committed_at_a_follower_that_has_not_heard_of_the_loss_i
     assert committed(new) == -1
 
 
+def test_nor_is_what_was_committed_at_a_later_leader_while_it_followed(make_broker: MakeBroker) -> None:
+    """Not even as far as it is surely true: the group would have an offset by it, and its next commit would be believed."""
+    new, old = after_a_loss(make_broker, committed=None)
+    replicate(new, old)
+    old.broker.consumer_offsets.hint("orders", "g", 0, 17)
+    promote(old, new)
+    assert committed(old) == -1
+
+
 @pytest.mark.parametrize("messages", [0, 10])
 def test_what_was_committed_at_the_new_leader_while_it_followed_counts_up_to_where_its_queue_ends(
     make_broker: MakeBroker, messages: int

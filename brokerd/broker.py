@@ -483,15 +483,15 @@ class Broker:
     def _begin_leadership(self) -> None:
         """The tables are this replica's from now on; consumers may have read from the former master what never came here."""
         self.unproven_offsets.begin_leadership()
-        self.consumer_offsets.commit_hints(self.unproven_offsets.proven)
+        self.consumer_offsets.commit_hints(self.unproven_offsets.is_proven)
         self.consumer_offsets.bound(self._known_queue_end)
         self.schedule.look_for_levels()
-        self.metadata_log.begin_leadership()
+        self.metadata_log.write_base()
 
     def _known_queue_end(self, topic: str, queue_id: int) -> int | None:
         """Where a queue ends. None where there is none: a file of others may know of more; but after a loss it is gone, too."""
         end = self.store.queue_end_offset(topic, queue_id)
-        return 0 if end is None and self.replica.saved.may_lack_shown else end
+        return 0 if end is None and self.replica.saved.lacks_shown_from is not None else end
 
     def know_stored_topics(self) -> None:
         """Make the topics of which the log has messages and the tables know nothing. Raises StoreError."""

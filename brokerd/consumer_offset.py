@@ -176,13 +176,11 @@ class ConsumerOffsetManager:
         if self._hints.get(key, {}).get(queue_id) == offset:
             _drop(self._hints, key, queue_id)
 
-    def commit_hints(self, proven: Callable[[str, str, int, int], int]) -> None:
-        """This replica leads now. `proven` says how far a group surely is (unproven_offsets.py): a hint that is beyond that does
-        not count at all, for the group would have an offset by it, and its next one would be believed.
-        """
+    def commit_hints(self, is_proven: Callable[[str, str, int, int], bool]) -> None:
+        """This replica leads now. `is_proven` says whether a group can be there (unproven_offsets.py)."""
         hints, self._hints = self._hints, {}
         for topic, group, queue_id, offset in _rows(hints):
-            if proven(topic, group, queue_id, offset) == offset:
+            if is_proven(topic, group, queue_id, offset):
                 self.commit(topic, group, queue_id, offset)
 
     def reset(self, topic: str, group: str, offsets: dict[int, int]) -> None:
@@ -231,8 +229,7 @@ class ConsumerOffsetManager:
         The next messages get the same numbers. A member that still had its old position would pass over them, and its commits
         would have its successors do so, too. In memory only: for the base that a leader begins with.
         """
-        if loss_offset not in self._losses:
-            self._losses.append(loss_offset)
+        self._losses.append(loss_offset)
         for topic, group, queue_id, offset in _rows(self._offsets):
             key = topic + _SEPARATOR + group
             if queue_id not in self._resets.get(key, ()):
@@ -246,9 +243,20 @@ class ConsumerOffsetManager:
         """Where leaders began whose log may have lacked what consumers had read, oldest first, in bytes of the CommitLog."""
         return self._losses
 
-    def forget_losses(self, below_offset: int) -> None:
-        """Retention has deleted the log up to there, with all that was given the numbers of what was lost."""
-        self._losses = [offset for offset in self._losses if offset >= below_offset]
+    def forget_losses(self, below_offset: int, *, but: int | None) -> None:
+        """Retention has deleted the log up to there: who has not asked since then is not looked after any more."""
+        self._losses = [offset for offset in self._losses if offset >= below_offset or offset == but]
+
+    def note_losses(self, base: MetadataRecord) -> None:
+        """As the log's last base says."""
+        if set(base.losses) - set(self._losses):
+            self._hints = {}  # they may be of what is lost
+        self._losses = list(base.losses)
+
+    def has_offset(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether the group has one in the queue, or a reset that is pending; a hint is none."""
+        key = topic + _SEPARATOR + group
+        return queue_id in self._offsets.get(key, ()) or queue_id in self._resets.get(key, ())
 
     def clone(self, source_group: str, target_group: str, topic: str) -> list[int]:
         """Gives `target_group` the offsets of `source_group`, as a reset does; returns the queues."""
@@ -293,9 +301,8 @@ class ConsumerOffsetManager:
     def apply(self, record: MetadataRecord) -> None:
         """Take over what a record of the log says."""
         self._count = None
-        counted, losses = self._reset_counts, self._losses
+        counted = self._reset_counts
         if record.is_base:
-            self._losses = list(record.losses)
             self._offsets, self._resets, self._reset_counts = {}, {}, {}
             self._unwritten = {}
         for table, changes in (
@@ -307,8 +314,6 @@ class ConsumerOffsetManager:
             for key, by_queue in changes.items():
                 table.setdefault(key, {}).update(by_queue)
         if record.is_base:
-            if set(record.losses) - set(losses):
-                self._hints = {}  # they may be of what is lost
             self._drop_hints_before_resets(counted)
         else:
             self._count_resets(record.resets)
@@ -361,8 +366,8 @@ class ConsumerOffsetManager:
             data_version=self.data_version,
         )
 
-    def merge(self, theirs: ConsumerOffsetSerializeWrapper, proven: Callable[[str, str, int, int], int]) -> None:
-        """Take what was committed at a follower while this leader was away. `proven` as in commit_hints.
+    def merge(self, theirs: ConsumerOffsetSerializeWrapper, is_proven: Callable[[str, str, int, int], bool]) -> None:
+        """Take what was committed at a follower while this leader was away. `is_proven` as in commit_hints.
 
         An offset is raised, never lowered, and only where both know of the same resets: which reset came when, the log says. None
         of a follower that has not heard of a loss: its offsets may be of what is lost.
@@ -375,7 +380,7 @@ class ConsumerOffsetManager:
                 continue
             counts = (theirs.reset_count_table or {}).get(key, {})
             for queue_id, offset in by_queue.items():
-                if proven(topic, group, queue_id, offset) != offset:
+                if not is_proven(topic, group, queue_id, offset):
                     continue
                 same_resets = counts.get(queue_id, 0) == self._reset_counts.get(key, {}).get(queue_id, 0)
                 if same_resets and offset > self._offsets.get(key, {}).get(queue_id, NO_OFFSET):

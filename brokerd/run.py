@@ -163,6 +163,7 @@ async def _persist(broker: Broker) -> None:
         await trio.sleep(broker.config.flush_consumer_offset_interval_ms / 1000)
         if not broker.store_gate.closed:
             broker.metadata_log.keep_base_near()
+            broker.metadata_log.note_sent_back()
         await write_changes(broker.consumer_offsets, broker.threads)
 
 

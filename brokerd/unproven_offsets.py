@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from brokerd.store import StoreError
+
 if TYPE_CHECKING:
     from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.store import MessageStore
 
 Key = TypeVar("Key")
+Queue = tuple[str, str, int]  # topic, group, queue id
 
-# Groups in queues that have read and committed nothing yet; one that is forgotten reads some messages again.
-_TOLD_MAX: Final = 100_000
+# Of each table. What is forgotten costs a group that has committed nothing some messages that it reads again.
+_ENTRIES_MAX: Final = 10_000
 
 
 class UnprovenOffsets:
@@ -26,41 +29,80 @@ class UnprovenOffsets:
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:
         self._store = store
         self._offsets = offsets
-        self._told: dict[tuple[str, str, int], int] = {}
+        self._told: dict[Queue, int] = {}
         self._beginnings: dict[tuple[int, str, int], int] = {}  # (connection, topic, queue) -> the offset last answered
+        self._refused: dict[Queue, int] = {}  # commits, since the group was last sent back
+        self._lost_from: dict[
+            tuple[str, int, int], int
+        ] = {}  # (topic, queue, loss) -> the queue's first offset after it
 
     def begin_leadership(self) -> None:
         """What an earlier leadership answered may have been truncated since."""
-        self._told.clear()
-        self._beginnings.clear()
+        for table in (self._told, self._beginnings, self._refused, self._lost_from):
+            table.clear()
 
     def told_beginning(self, connection: int, topic: str, queue_id: int, offset: int) -> None:
         """A client asked where the queue ends, or where it was at a time: a new group begins there."""
-        if self._offsets.losses:
+        if self._offsets.losses and self._store.queue_end_offset(topic, queue_id) is not None:
             _put_bounded(self._beginnings, (connection, topic, queue_id), offset)
 
-    def proven(self, topic: str, group: str, queue_id: int, offset: int) -> int:
-        """Return `offset`, or how far the group surely is where it may have read what is lost to get there."""
-        if not self._concerns(topic, group, queue_id):
-            return offset
-        lost_from = self._store.queue_offset_at(topic, queue_id, self._offsets.losses[0])
-        known = max(lost_from, self._told.get((topic, group, queue_id), 0))
-        return offset if offset <= known else lost_from
+    def goes_back_to(
+        self, connection: int, topic: str, group: str, queue_id: int, asked: int, *, commits: bool
+    ) -> int | None:
+        """Where a pull of this offset is to be sent instead; None where it may be answered. Only of who `commits`, or has had a
+        commit refused: others keep their offsets themselves, and may have been anywhere. Raises StoreError.
+        """
+        queue = (topic, group, queue_id)
+        if not self._concerns(queue):
+            return None
+        if self._beginnings.get((connection, topic, queue_id)) == asked:
+            _put_bounded(self._told, queue, max(asked, self._told.get(queue, 0)))
+            return None
+        if not commits and queue not in self._refused:
+            return None
+        lost_from = self._first_after_loss(topic, queue_id)
+        if asked <= max(lost_from, self._told.get(queue, 0)):
+            return None
+        self._refused.pop(queue, None)
+        return lost_from
 
-    def told(self, connection: int, topic: str, group: str, queue_id: int, asked: int, next_offset: int) -> None:
-        """The group is sent the messages from the offset that it asked for to the next one."""
-        if not self._concerns(topic, group, queue_id):
-            return
-        begins = self._beginnings.get((connection, topic, queue_id)) == asked
-        if begins or self.proven(topic, group, queue_id, asked) == asked:
-            key = (topic, group, queue_id)
-            _put_bounded(self._told, key, max(next_offset, self._told.get(key, 0)))
+    def is_proven(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
+        """Whether the group is surely as far; False where the disk can't be read."""
+        queue = (topic, group, queue_id)
+        if not self._concerns(queue):
+            return True
+        try:
+            return offset <= max(self._first_after_loss(topic, queue_id), self._told.get(queue, 0))
+        except StoreError:
+            return False
 
-    def _concerns(self, topic: str, group: str, queue_id: int) -> bool:
-        return bool(self._offsets.losses) and self._offsets.query(topic, group, queue_id) < 0
+    def refused(self, topic: str, group: str, queue_id: int) -> None:
+        """A commit of the group was: its next pull is sent back, whether it says that it commits or not."""
+        _put_bounded(self._refused, (topic, group, queue_id), 1)
+
+    def told(self, topic: str, group: str, queue_id: int, asked: int, next_offset: int) -> None:
+        """The group is sent what there is from the offset that it asked for to the next one."""
+        queue = (topic, group, queue_id)
+        if self._concerns(queue) and self.is_proven(topic, group, queue_id, asked):
+            _put_bounded(self._told, queue, max(next_offset, self._told.get(queue, 0)))
+
+    def _concerns(self, queue: Queue) -> bool:
+        return bool(self._offsets.losses) and not self._offsets.has_offset(*queue)
+
+    def _first_after_loss(self, topic: str, queue_id: int) -> int:
+        loss = self._offsets.losses[0]
+        known = self._lost_from.get((topic, queue_id, loss))
+        if known is not None:
+            return known
+        found = self._store.queue_offset_at(topic, queue_id, loss)
+        if found < (
+            self._store.queue_end_offset(topic, queue_id) or 0
+        ):  # else what comes may have any number from there on
+            _put_bounded(self._lost_from, (topic, queue_id, loss), found)
+        return found
 
 
 def _put_bounded(known: dict[Key, int], key: Key, offset: int) -> None:
-    if key not in known and len(known) >= _TOLD_MAX:
+    if key not in known and len(known) >= _ENTRIES_MAX:
         del known[next(iter(known))]
     known[key] = offset

@@ -286,7 +286,7 @@ def update_broker_config(broker: _Broker, peer: Peer, request: RemotingCommand) 
         if not broker.topic_configs.ensure_system_topics():
             broker.topic_configs.touch()
         if broker.replica.leads:
-            broker.metadata_log.renew_base()  # the slaves take it over
+            broker.metadata_log.write_base()  # the slaves take it over
         broker.register_soon()
     return request.reply()
 

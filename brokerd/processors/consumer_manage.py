@@ -173,7 +173,8 @@ def update_consumer_offset(broker: _Broker, peer: Peer, request: RemotingCommand
             remark=f"offset {offset} is past the end of queue {queue_id} of topic {topic}, {end_offset}: this commit is not"
             " taken, pull again"
         )
-    if broker.unproven_offsets.proven(topic, group, queue_id, offset) < offset:
+    if not broker.unproven_offsets.is_proven(topic, group, queue_id, offset):
+        broker.unproven_offsets.refused(topic, group, queue_id)
         return request.reply(
             remark=f"the messages of queue {queue_id} of topic {topic} in front of {offset} may be others than those that were"
             " consumed, which a promotion has lost: this commit is not taken, pull again"

@@ -57,6 +57,8 @@ _CODES: Final = {
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+# After these the client goes on from where the answer says that it is.
+_TELLS: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_NOT_FOUND)
 
 
 class _Broker(Protocol):
@@ -113,7 +115,7 @@ class PullMessageProcessor:
             try:
                 moved_to = self._follow_reset(header)
                 if moved_to is None:
-                    moved_to = self._go_back(header)
+                    moved_to = self._go_back(peer, header)
             except StoreError as error:
                 peer.write(request.reply(ResponseCode.SYSTEM_ERROR, str(error)).encode())
                 return
@@ -143,7 +145,9 @@ class PullMessageProcessor:
             return
         # Past the end: see consumer_manage.update_consumer_offset.
         is_known = header.commit_offset <= (broker.store.queue_end_offset(header.topic, header.queue_id) or 0)
-        is_known = is_known and broker.unproven_offsets.proven(*queue, header.commit_offset) == header.commit_offset
+        if not broker.unproven_offsets.is_proven(*queue, header.commit_offset):
+            broker.unproven_offsets.refused(*queue)
+            return
         if offsets.refusal(header.topic, header.consumer_group, (header.queue_id,)) is not None:
             return
         if is_known and offsets.commit(*queue, header.commit_offset, peer.remote_address[0]):
@@ -168,21 +172,20 @@ class PullMessageProcessor:
             self._forget_resets_sent(now_s)
             self._reset_sent_s[sent] = now_s
             return target
-        if header.queue_offset != target and now_s - sent_s < _RESET_PATIENCE_S:
+        follows = header.queue_offset == target
+        commits = bool(header.sys_flag & PullSysFlag.COMMIT_OFFSET)  # what it has read must not be taken for consumed
+        if not follows and (commits or now_s - sent_s < _RESET_PATIENCE_S):
             return target
         broker.consumer_offsets.take_reset(*queue)
         del self._reset_sent_s[sent]
         return None
 
-    def _go_back(self, header: PullMessageRequestHeader) -> int | None:
-        """Where a member of a group goes back to that may have read what is lost, and others' numbers with it; None where it need
-        not. Only who commits: others keep their offsets themselves, and may have been anywhere.
-        """
-        if not header.sys_flag & PullSysFlag.COMMIT_OFFSET:
-            return None
-        asked = header.queue_offset
-        proven = self._broker.unproven_offsets.proven(header.topic, header.consumer_group, header.queue_id, asked)
-        return None if proven == asked else proven
+    def _go_back(self, peer: Peer, header: PullMessageRequestHeader) -> int | None:
+        """Where a member of a group goes back to that may have read what is lost; None where it need not."""
+        return self._broker.unproven_offsets.goes_back_to(
+            *(peer.id, header.topic, header.consumer_group, header.queue_id, header.queue_offset),
+            commits=bool(header.sys_flag & PullSysFlag.COMMIT_OFFSET),
+        )
 
     def _forget_resets_sent(self, now_s: float) -> None:
         """Of groups that have not pulled since."""
@@ -478,9 +481,9 @@ class PullMessageProcessor:
             if not self._is_look(header, credential):
                 self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
             self._broker.quotas.pulled(credential, header.topic, result.count, result.size_bytes)
-        if result.count and self._broker.replica.leads:
+        if code in _TELLS and self._broker.replica.leads:
             queue = (header.topic, header.consumer_group, header.queue_id)
-            self._broker.unproven_offsets.told(peer.id, *queue, header.queue_offset, next_begin_offset)
+            self._broker.unproven_offsets.told(*queue, header.queue_offset, next_begin_offset)
         suggested = self._broker.read_split.suggest(header.topic, header.queue_id, result)
         self._write(
             peer, request, code, result.status.name, next_begin_offset, result.min_offset, result.max_offset,

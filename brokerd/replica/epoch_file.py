@@ -58,9 +58,9 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     log_may_be_incomplete: bool = msgspec.field(default=False, name="in_doubt")
     may_lack_durable: bool = False  # what was durable, too: waiting for others never ends in trusting this log
     held_in_memory: bool = False  # whether such records counted in the last run
-    # It leads, or led last, and its log may lack what consumers have read of a leader before it: their groups have yet to be sent
-    # back to what they have committed (services/metadata_log.py).
-    may_lack_shown: bool = False
+    # Where an epoch of its log begins whose leader's may have lacked what consumers had read: their groups have yet to be sent back
+    # to what they have committed (services/metadata_log.py).
+    lacks_shown_from: int | None = None
     # A cache as the epoch map is.
     members: tuple[SavedMembers, ...] = ()
     # Which disk this is, drawn once: of a quorum-led group (adoption.py). And of the entries of `members`, in their order.

@@ -48,6 +48,8 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     # Where its leader's log ended before: the epoch begins there. In front of the record there may be a BLANK, which is of
     # this epoch too: another log may have messages of the epoch before in its place.
     start_offset: int | None = None
+    # Its leader's log may have lacked what consumers had read of the one before.
+    may_lack_shown: bool | msgspec.UnsetType = msgspec.UNSET
     preferred: int | None = None
     incarnations: dict[int, str] | msgspec.UnsetType = msgspec.UNSET  # of the voters' disks, see voters.py
     in_sync_replicas: int | msgspec.UnsetType = msgspec.UNSET  # of a "mode" record, as the next
@@ -82,6 +84,8 @@ def epoch_record(
     policy: Policy | None,
     start_offset: int | None,
     now_ms: int,
+    *,
+    may_lack_shown: bool = False,
 ) -> EpochRecord:
     """The record of a leader in `mode`; `members` are the voters, or, where the leader is assigned, all replicas."""
     return EpochRecord(
@@ -92,6 +96,7 @@ def epoch_record(
         mode=mode,
         timestamp_ms=now_ms,
         start_offset=start_offset,
+        may_lack_shown=may_lack_shown or msgspec.UNSET,
         preferred=members.preferred,
         incarnations=dict(members.incarnations) if mode == Mode.DLEDGER else msgspec.UNSET,
         in_sync_replicas=msgspec.UNSET if policy is None else policy.in_sync_replicas,
@@ -147,6 +152,12 @@ def read_members(store: MessageStore, configured: Members, remembered: Sequence[
 def epochs_in(data: bytes) -> list[tuple[int, int]]:
     """(epoch, start offset) of the records among `data`, whole ones as a leader sent them, that begin an epoch."""
     return [_start(message, record) for message, record in _records_in(data) if record.begins_epoch]
+
+
+def losses_in(data: bytes) -> list[int]:
+    """Where epochs begin whose leaders' logs may have lacked what consumers had read, by the records among `data`."""
+    found = ((message, record) for message, record in _records_in(data) if record.may_lack_shown is True)
+    return [_start(message, record)[1] for message, record in found]
 
 
 def members_in(data: bytes) -> list[tuple[int, Members]]:

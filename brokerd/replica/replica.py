@@ -33,6 +33,7 @@ from brokerd.replica.epoch_record import (
     epoch_message,
     epoch_record,
     epochs_in,
+    losses_in,
     members_in,
     read_epoch_map,
     read_members,
@@ -60,7 +61,7 @@ from brokerd.store import MessageStore, RecordDamagedError, StoreError, TailDoub
 from mqwire.mode import Mode
 
 _EPOCHS_KEPT = 1000
-_COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False, "may_lack_shown": False}
+_COMPLETE = {"log_may_be_incomplete": False, "may_lack_durable": False}
 NO_ONE = -1  # a vote that is no one's, and spent
 
 
@@ -90,6 +91,7 @@ class Replica:
         self._reclaiming: int | None = None
         self._lease: tuple[int, float] | None = None
         self._joins_at: int | None = None  # held up to there it has a vote
+        self._trusts_own_end = False  # though it may lack what it once held, and readers saw
 
     # --- what it is
 
@@ -266,8 +268,9 @@ class Replica:
             self._save(**changes)
 
     def trust_own_end(self) -> None:
-        """No replica that could know better was found for long: durable on return; raises OSError."""
+        """No replica that could know better was found for long: durable on return; raises OSError. Consumers may know better."""
         self._save(**_COMPLETE)
+        self._trusts_own_end = True
 
     def add_known_replica(self, replica_id: int, address: str) -> None:
         """Remember a replica of the group, durably: its agreement is asked for before this one leads again."""
@@ -283,7 +286,7 @@ class Replica:
 
     def consumers_sent_back(self) -> None:
         """That they are is in the log, durably. Raises OSError."""
-        self._save(may_lack_shown=False)
+        self._save(lacks_shown_from=None)
 
     # --- becoming and ceasing to be leader
 
@@ -457,14 +460,26 @@ class Replica:
         named = members or self.members.having(disks)
         self._lead(self.epoch, now_s, now_ms, named, may_lack_shown=members is not None)
 
-    def append_record(self, kind: str, epoch: int, members: Members, now_ms: int, policy: Policy | None = None) -> int:
+    def append_record(
+        self,
+        kind: str,
+        epoch: int,
+        members: Members,
+        now_ms: int,
+        policy: Policy | None = None,
+        *,
+        may_lack_shown: bool = False,
+    ) -> int:
         """As the leader, write which replicas count, in force at once; returns where the record ends. Raises StoreError."""
         settings = self._settings
         mode = settings.mode if policy is None else policy.mode
         elected = mode is Mode.DLEDGER
         listed = members if elected else Members(tuple(sorted({settings.replica_id, *self._state.replicas})))
         start_offset = self._store.end_offset if kind == EPOCH else None
-        record = epoch_record(kind, epoch, settings.replica_id, listed, mode, policy, start_offset, now_ms)
+        record = epoch_record(
+            *(kind, epoch, settings.replica_id, listed, mode, policy, start_offset, now_ms),
+            may_lack_shown=may_lack_shown,
+        )
         result = self._store.append_needed(epoch_message(record, settings.store_host))
         if elected:
             self._members.note(result.physical_offset, members)
@@ -486,9 +501,11 @@ class Replica:
         # Its own epoch, too: once the record that says so is damaged, nothing else would tell of which epoch the log's end is.
         begun = (*self._epoch_map_to_save(), (epoch, start_offset))
         led = {"epoch": epoch, "led_epoch": epoch, "role": Role.LEADER, "leader_address": None}
-        may_lack_shown |= self._state.log_may_be_incomplete or self._state.may_lack_shown
-        self._save(**led, joined=True, **_COMPLETE | {"may_lack_shown": may_lack_shown}, epoch_map=begun)
-        record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms)
+        may_lack_shown |= self._state.log_may_be_incomplete or self._trusts_own_end
+        lacks_shown_from = start_offset if may_lack_shown else self._state.lacks_shown_from
+        self._save(**led, joined=True, **_COMPLETE, lacks_shown_from=lacks_shown_from, epoch_map=begun)
+        record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms, may_lack_shown=may_lack_shown)
+        self._trusts_own_end = False
         self._epochs.begin(epoch, start_offset)
         self._frozen_until_s = float("-inf")
         confirmed = min(self._leader_confirm_offset, start_offset)
@@ -676,14 +693,14 @@ class Replica:
                 self._members.note(offset, members)
             if begun or named:
                 self._epochs = epochs
-                self._save()
+                self._save(lacks_shown_from=max(losses_in(data), default=self._state.lacks_shown_from))
         # Only of what is held: the offset is this leader's, and what another one sends there later is not confirmed by it.
         confirmed = min(leader_confirm_offset, self._store.end_offset)
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
         # What was confirmed before this epoch lies in front of what is confirmed in it.
         in_epoch = self._epochs.last_epoch == epoch and leader_confirm_offset > self._epochs.entries[-1].start_offset
-        state = self._state
-        if in_epoch and (state.log_may_be_incomplete or state.may_lack_shown or not state.joined):
+        self._trusts_own_end &= not in_epoch
+        if in_epoch and (self._state.log_may_be_incomplete or not self._state.joined):
             # What it knew before its disk was lost lies in front of that, too; what follows is confirmed without it.
             self._joins_at = leader_confirm_offset if self._joins_at is None else self._joins_at
             if self.held_offset >= self._joins_at:
@@ -835,4 +852,5 @@ class Replica:
         self._members.truncate(to_offset)
         self.modes.truncate(to_offset)
         self._leader_confirm_offset = min(self._leader_confirm_offset, to_offset)
-        self._save()
+        loss = self._state.lacks_shown_from
+        self._save(lacks_shown_from=None if loss is not None and loss >= to_offset else loss)

@@ -127,8 +127,7 @@ class MetadataLog:
         self._wanted = trio.Event()
         self._is_stale = False  # the tables could not be read from the log when they had to be
         self._lacks_topics = False  # the log had no base, and may hold messages of topics that no table has
-        self._sends_back = False  # consumers, with the next base
-        self._sent_back_until = 0  # where that base ends
+        self._base_losses: list[int] = []  # of the last base
         self._undeleted: list[str] = []  # deleted topics, by the log, whose messages could not be removed yet
 
     @property
@@ -211,15 +210,10 @@ class MetadataLog:
             self._broker.forget_messages(self._undeleted[-1])
             self._undeleted.pop()
 
-    def begin_leadership(self) -> None:
-        """Write the first base of a leadership: as `renew_base`, and all groups go on from what they have committed where this
-        log may lack what their members have read.
+    def write_base(self) -> None:
+        """Write a base: followers whose tables are other than these take them from there. Where this log may lack what consumers
+        have read all groups go on from what they have committed by it.
         """
-        self._sends_back = self._broker.replica.saved.may_lack_shown
-        self.renew_base()
-
-    def renew_base(self) -> None:
-        """Write a base: followers whose tables are other than these take them from there."""
         try:
             if self._is_stale:
                 self.rebuild()
@@ -247,8 +241,7 @@ class MetadataLog:
         if not broker.replica.leads:
             return
         if self._is_stale:
-            self.renew_base()
-        self._note_sent_back()
+            self.write_base()
         if self.refusal() is not None:
             return
         try:
@@ -262,24 +255,27 @@ class MetadataLog:
             or self._base_offset // file_bytes != broker.store.end_offset // file_bytes
             or self._bytes_since_base > max(_BASE_MIN_BYTES, self._base_bytes)
         ):
-            self.renew_base()
+            self.write_base()
 
-    def _note_sent_back(self) -> None:
-        """Once that is durable the next leadership of this replica need not do it again."""
-        broker = self._broker
-        if self._sends_back or not broker.replica.saved.may_lack_shown:
+    def note_sent_back(self) -> None:
+        """Once a base says so that is sure to be there at the next start no leadership of this replica need send consumers back
+        for that loss. Each few seconds.
+        """
+        loss = self._broker.replica.saved.lacks_shown_from
+        if loss is None or loss not in self._base_losses or not self._bases:
             return
-        if self._sent_back_until <= broker.store.durable_offset:
+        if self._bases[-1][1] <= min(self._broker.store.durable_offset, self._broker.replica.confirm_offset):
             try:
-                broker.replica.consumers_sent_back()
+                self._broker.replica.consumers_sent_back()
             except OSError as error:
                 logger.error("the epoch file cannot be written, trying again: %s", error)
 
     def _write_base(self) -> None:
         broker = self._broker
-        if self._sends_back:
-            broker.consumer_offsets.send_back(broker.replica.epochs.entries[-1].start_offset)
-        broker.consumer_offsets.forget_losses(broker.store.min_physical_offset)
+        loss = broker.replica.saved.lacks_shown_from
+        if loss is not None and loss not in broker.consumer_offsets.losses:
+            broker.consumer_offsets.send_back(loss)
+        broker.consumer_offsets.forget_losses(broker.store.min_physical_offset, but=loss)
         groups = broker.subscription_groups.to_wrapper()
         records = base_records(
             dict(broker.topic_configs.table),
@@ -299,8 +295,7 @@ class MetadataLog:
         self.end_offset = results[-1].physical_offset + results[-1].size_bytes
         self._base_offset = results[0].physical_offset
         self._note_base(self._base_offset, self.end_offset)
-        if self._sends_back:
-            self._sends_back, self._sent_back_until = False, self.end_offset
+        self._base_losses = losses
         self._base_bytes, self._bytes_since_base = sum(result.size_bytes for result in results), 0
         broker.consumer_offsets.forget_unwritten()
         broker.log_grew()
@@ -459,7 +454,7 @@ class MetadataLog:
         if not self._is_stale:
             return
         if self._broker.replica.leads:
-            self.renew_base()
+            self.write_base()
         else:
             self.rebuild_or_note()
 
@@ -548,6 +543,9 @@ class MetadataLog:
             for table in self._tables():
                 if not table.is_imported:
                     table.apply(record)
+            if record.is_base:
+                broker.consumer_offsets.note_losses(record)  # whatever a file of others says
+                self._base_losses = record.losses
             applied.append(record)
             if not rebuilding:
                 broker.kept_messages.apply(record, found.end_offset)

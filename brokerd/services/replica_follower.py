@@ -132,9 +132,9 @@ class FollowerService:
         self._broker = broker
         self._role_changed = trio.Event()
         self._round = trio.CancelScope()
-        proven = broker.unproven_offsets.proven
+        is_proven = broker.unproven_offsets.is_proven
         self._metadata = MetadataFollower(
-            broker.store, broker.consumer_offsets, proven, broker.schedule, broker.client_of
+            broker.store, broker.consumer_offsets, is_proven, broker.schedule, broker.client_of
         )
         self._reclaim = LeaderReclaim(broker, self._metadata)
         self._halted: str | None = None

@@ -49,14 +49,14 @@ class MetadataFollower:
         self,
         store: MessageStore,
         consumer_offsets: ConsumerOffsetManager,
-        proven: Callable[[str, str, int, int], int],
+        is_proven: Callable[[str, str, int, int], bool],
         schedule: ScheduleMessageService,
         client_of: Callable[[str], RemotingClient],
     ) -> None:
-        """`proven` says how far a group surely is (unproven_offsets.py)."""
+        """`is_proven` says whether a group can be there (unproven_offsets.py)."""
         self._store = store
         self._consumer_offsets = consumer_offsets
-        self._proven = proven
+        self._is_proven = is_proven
         self._schedule = schedule
         self._client_of = client_of
         self._version = ""
@@ -135,7 +135,7 @@ class MetadataFollower:
             offsets = await self._get(client, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetSerializeWrapper)
         finally:
             client.close()
-        self._consumer_offsets.merge(offsets, self._proven)
+        self._consumer_offsets.merge(offsets, self._is_proven)
 
     async def _delay_offsets(self, client: RemotingClient) -> DelayOffsetSerializeWrapper:
         return await self._get(client, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetSerializeWrapper)

@@ -161,7 +161,6 @@ class MessageStore:
                     " replica; without others, restore a backup, or see truncateDamagedTail"
                 )
             )
-            self._keep_what_is_whole(report)
             return report
         try:
             log.make_recovered_durable(report.durable_mark)
@@ -186,7 +185,8 @@ class MessageStore:
         self._status.opened()
         self._remove_deleted_topics()
         if may_save_checkpoint:
-            self._save_recovered(needed=checkpoint.record_crc_from > crc_from_before)
+            begins = not checkpoint.own and not report.records_scanned
+            self._save_recovered(needed=begins or checkpoint.record_crc_from > crc_from_before)
         self._tombstones.save_truncated()
         if clean:
             fd = disk.open(abort, os.O_RDWR | os.O_CREAT)
@@ -194,25 +194,10 @@ class MessageStore:
             disk.sync_directory(config.root_dir)
         return report
 
-    def _keep_what_is_whole(self, report: RecoveryReport) -> None:
-        """Put the records beyond the damage on the disk, and note that they are: after a power cut the next start could take them
-        for leftovers of writes that were never synced, and truncate them.
-        """
-        if not self._checkpoint.own or report.damage[-1].end_offset >= report.end_offset:
-            return
-        durable_offset = self._log.durable_offset
-        try:
-            self._log.make_recovered_durable(report.durable_mark)
-            self._checkpoint.durable_mark = max(self._checkpoint.durable_mark, report.end_offset)
-            self._checkpoint.save(self._disk, self._config.path("checkpoint"))
-        except OSError as error:  # read-only as it is, until another replica has put it right
-            report.anomalies.append(f"what is whole beyond the damage cannot be synced: {error.strerror}")
-        finally:
-            self._log.durable_offset = durable_offset  # of what is whole from the log's beginning on
-
     def _save_recovered(self, *, needed: bool) -> None:
-        """Have the next recovery begin here. On a full disk it may begin where this one did, unless that is `needed` as the records
-        that are appended now have no CRC any more; else no retention could ever make room.
+        """Have the next recovery begin here. On a full disk it may begin where this one did; else no retention could ever make
+        room. It is `needed` where the records that are appended now have no CRC any more, and before the first one: without a
+        checkpoint a write that a power cut has torn is damage.
         """
         try:
             self.flush_consume_queues()

@@ -164,9 +164,7 @@ class Recovery:
             next_record = scanner.find_record(end)
             if next_record is None:
                 next_record = self._end_of_spoiled(scanner, end)
-            gives_up = self._config.truncate_unproven_tail == "always"  # an operator says so, whatever was durable
-            may_be_torn = end >= report.durable_mark or (gives_up and next_record is not None)
-            if may_be_torn and (next_record is None or self._is_unproven(scanner, end, next_record)):
+            if end >= report.durable_mark and (next_record is None or self._is_unproven(scanner, end, next_record)):
                 if report.damage:  # damaged in front already: leave the tail as it is
                     return end
                 self._truncate(without_blank, save=next_record is not None)

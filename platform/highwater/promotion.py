@@ -158,11 +158,14 @@ class Cleanness:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who leads in the ballot's epoch; None: no one is to. `gives_back`: the former leader, for the wish was not clean."""
+    """Who leads in the ballot's epoch; None: no one is to. `gives_back`: the former leader, for the wish was not clean.
+    `may_lack`: a disk has lost what counted, perhaps, and the one that leads is not known to have it.
+    """
 
     leader_id: int | None
     cleanness: Cleanness
     gives_back: bool = False
+    may_lack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +392,8 @@ def _best_of_all(
         " can't be known.",
         name=_names([best.replica_id]),
     )
-    return Decision(best.replica_id, Cleanness(False, because), gives_back=is_former and best.replica_id != wanted_id)
+    gives_back = is_former and best.replica_id != wanted_id
+    return Decision(best.replica_id, Cleanness(False, because), gives_back=gives_back, may_lack=True)
 
 
 def ranked_by_position(standings: Iterable[Standing], former_id: int | None) -> list[Standing]:

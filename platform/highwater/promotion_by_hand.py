@@ -101,7 +101,8 @@ def promotion_by_hand(plan: PromotionPlan, *, may_lose: bool) -> Generator[Reque
         raise NoRouteError(
             f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {wanted_id} is"
         )
-    in_sync, agreed = tuple(sorted(promises)), may_lose or promises[decision.leader_id].log_may_be_incomplete
+    incomplete = decision.may_lack or promises[decision.leader_id].log_may_be_incomplete
+    in_sync, agreed = tuple(sorted(promises)), may_lose or incomplete
     status = yield from _done(Promote(decision.leader_id, ballot.fence, ballot.epoch, in_sync, agreed, decision))
     if decision.gives_back:
         raise NoRouteError(

@@ -30,7 +30,7 @@ class Pair:
         self.damaged_from = leader.store_message("short").physical_offset
         while leader.store.end_offset < FILE_BYTES:
             leader.store_message("lasting", b"." * 1000)
-        leader.broker.metadata_log.begin_leadership()
+        leader.broker.metadata_log.write_base()
         leader.store_message("lasting", b"of the second file")
         replicate(leader, follower)
         for broker in (leader, follower):

@@ -88,7 +88,7 @@ def test_it_starts_without_the_tables_that_it_cannot_read_and_has_them_once_it_i
 ) -> None:
     leader, follower = brokers
     damaged_from = leader.store.end_offset
-    leader.broker.metadata_log.begin_leadership()
+    leader.broker.metadata_log.write_base()
     create(leader, "payments")
     replicate(leader, follower)
     follower.broker.persist()
@@ -112,7 +112,7 @@ def unfinished(
     """The follower had no room to delete a topic, and was started again with its tables damaged."""
     leader, follower = brokers
     damaged_from = leader.store.end_offset
-    leader.broker.metadata_log.begin_leadership()
+    leader.broker.metadata_log.write_base()
     leader.store_message("orders", b"deleted")
     replicate(leader, follower)
     leader.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="orders"))
@@ -165,7 +165,7 @@ def test_it_does_not_start_where_no_other_replica_can_help(broker: BrokerUnderTe
     """Empty tables would send consumers to offset 0."""
     create(broker, "orders")
     damaged_from = broker.store.end_offset
-    broker.broker.metadata_log.begin_leadership()
+    broker.broker.metadata_log.write_base()
     broker.stop()
     damage(broker, damaged_from)
     with pytest.raises(StoreDamagedError):
@@ -174,7 +174,7 @@ def test_it_does_not_start_where_no_other_replica_can_help(broker: BrokerUnderTe
 
 def test_an_operator_may_have_a_broker_without_others_give_up_its_damaged_tail(broker: BrokerUnderTest) -> None:
     create(broker, "orders")
-    broker.broker.metadata_log.begin_leadership()
+    broker.broker.metadata_log.write_base()
     broker.store.flush_consume_queues()
     kept = broker.store_message("orders").physical_offset
     damaged_from = broker.store_message("orders").physical_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerd.store import StoreError
 from mqwire.bodies import ConsumerOffsetSerializeWrapper
 from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -52,6 +53,14 @@ def store(broker: BrokerUnderTest, count: int) -> None:
         broker.store_message("orders", b"%d" % number)
     broker.store.flush()
     broker.broker.held_changed()
+
+
+def record_only(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
+    """The follower gets the record of the leader's epoch, and no base."""
+    begin, end = leader.broker.replica.epochs.entries[-1].start_offset, leader.store.end_offset
+    data = leader.store.read_raw(begin, end - begin)
+    follower.broker.saw_epoch(leader.broker.replica.epoch, "10.0.0.1:10911")
+    follower.broker.replica.received(data, begin, leader.broker.replica.epoch, 0)
 
 
 def where(reply: RemotingCommand) -> tuple[int, str]:
@@ -161,10 +170,11 @@ def test_a_leader_that_is_restarted_sends_no_one_back_again_once_that_was_durabl
     make_broker: MakeBroker, durable: bool
 ) -> None:
     new, _ = after_a_loss(make_broker, committed=10)
-    assert new.broker.replica.saved.may_lack_shown
+    loss = new.broker.replica.epochs.entries[-1].start_offset
+    assert new.broker.replica.saved.lacks_shown_from == loss
     if durable:
-        new.broker.metadata_log.keep_base_near()
-    assert new.broker.replica.saved.may_lack_shown is not durable
+        new.broker.metadata_log.note_sent_back()
+    assert new.broker.replica.saved.lacks_shown_from == (None if durable else loss)
 
 
 def test_what_consumers_committed_at_a_follower_that_has_not_heard_of_the_loss_is_not_taken_over(
@@ -172,7 +182,7 @@ def test_what_consumers_committed_at_a_follower_that_has_not_heard_of_the_loss_i
 ) -> None:
     new, _ = after_a_loss(make_broker, committed=None)
     before = ConsumerOffsetSerializeWrapper(offset_table={"orders@g": {0: 17}})
-    new.broker.consumer_offsets.merge(before, new.broker.unproven_offsets.proven)
+    new.broker.consumer_offsets.merge(before, new.broker.unproven_offsets.is_proven)
     assert committed(new) == -1
 
 
@@ -196,3 +206,87 @@ def test_what_was_committed_at_the_new_leader_while_it_followed_counts_up_to_whe
     new.broker.consumer_offsets.hint("orders", "g", 0, 17)
     promote(new, old, loses=True)
     assert committed(new) == messages
+
+
+def test_whoever_leads_next_sends_them_back_where_the_first_one_could_not_say_so_in_time(
+    make_broker: MakeBroker,
+) -> None:
+    """It died when its epoch's record was on its way, and nothing after it."""
+    old, new = filled(make_broker)
+    commit(old, 10)
+    replicate(old, new)
+    epoch = new.broker.replica.epoch + 1
+    now = (new.clock.monotonic(), new.clock.time_ms())
+    new.broker.replica.promote(epoch - 1, epoch, *now, with_incomplete_log=True)
+    record_only(new, old)
+    promote(old, new)
+    store(old, 20)
+    assert where(pull(old, 17, consumed=17)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+def test_a_committing_client_that_is_late_to_obey_is_sent_back_all_the_same(make_broker: MakeBroker) -> None:
+    """The answer was lost, or the client stood still: what it goes on from is not what is there now."""
+    new, _ = after_a_loss(make_broker, committed=10)
+    pull(new, 17, consumed=17)
+    new.clock.advance(120.0)
+    assert where(pull(new, 17, consumed=17)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+    assert committed(new) == 10
+
+
+def test_a_lite_consumer_is_sent_back_once_a_commit_of_its_was_not_taken(make_broker: MakeBroker) -> None:
+    """Its pulls do not say that it commits."""
+    new, _ = after_a_loss(make_broker, committed=None)
+    assert where(pull(new, 17)) == (ResponseCode.SUCCESS, "30")
+    commit(new, 30)
+    assert where(pull(new, 30)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+    pull(new, 10)
+    commit(new, 30)
+    assert committed(new) == 30
+
+
+def test_a_new_group_that_says_at_once_that_it_commits_may_begin_at_the_end_too(make_broker: MakeBroker) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    peer = RecordingPeer()
+    new.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="orders", queue_id=0), peer=peer)
+    assert where(pull(new, 30, consumed=30, group="late", peer=peer))[0] == ResponseCode.PULL_NOT_FOUND
+    assert committed(new, "late") == 30
+
+
+def test_of_a_queue_that_is_not_there_no_beginning_is_remembered(make_broker: MakeBroker) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    new.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="x" * 200, queue_id=7))
+    assert new.broker.unproven_offsets._beginnings == {}
+
+
+def test_a_hint_of_its_own_makes_a_leader_believe_no_other(make_broker: MakeBroker) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    new.broker.consumer_offsets.hint("orders", "g", 0, 3)
+    losses = new.broker.consumer_offsets.losses
+    theirs = ConsumerOffsetSerializeWrapper(offset_table={"orders@g": {0: 17}}, losses=losses)
+    new.broker.consumer_offsets.merge(theirs, new.broker.unproven_offsets.is_proven)
+    assert new.broker.consumer_offsets.query("orders", "g", 0) == 3
+
+
+def test_where_the_disk_cannot_be_read_no_hint_is_believed_and_the_replica_leads_all_the_same(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = after_a_loss(make_broker, committed=None)
+    replicate(new, old)
+    old.broker.consumer_offsets.hint("orders", "g", 0, 3)
+
+    def unreadable(*_: object) -> int:
+        raise StoreError("the disk cannot be read")
+
+    monkeypatch.setattr(old.store, "queue_offset_at", unreadable)
+    promote(old, new)
+    assert committed(old) == -1
+    assert old.broker.consumer_offsets.losses == new.broker.consumer_offsets.losses
+
+
+def test_a_replica_that_trusted_its_own_end_sends_consumers_back(make_broker: MakeBroker) -> None:
+    old, new = filled(make_broker)
+    commit(old, 10)
+    replicate(old, new)
+    new.broker.replica.trust_own_end()
+    promote(new, old)
+    assert new.broker.consumer_offsets.pending_reset("orders", "g", 0) == 10

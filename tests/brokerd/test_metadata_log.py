@@ -116,7 +116,7 @@ def test_a_follower_knows_from_where_on_its_tables_are_read_at_the_next_start(
 ) -> None:
     leader, follower = brokers
     first = needed_from_when_flushed(leader, follower)
-    leader.broker.metadata_log.begin_leadership()
+    leader.broker.metadata_log.write_base()
     assert needed_from_when_flushed(leader, follower) > first
     follower.restart()
     replicate(leader, follower)
@@ -455,7 +455,7 @@ def test_while_the_tables_cannot_be_read_retention_keeps_all_that_they_may_be_re
     with monkeypatch.context() as patched:
         patched.setattr(follower.store, "index_entries", cannot_open)
         log.rebuild_or_note()
-    leader.broker.metadata_log.begin_leadership()
+    leader.broker.metadata_log.write_base()
     assert needed_from_when_flushed(leader, follower) > begins_at, "its leader has sent another base"
 
 
@@ -466,8 +466,8 @@ def test_retention_keeps_the_last_base_that_a_power_cut_cannot_take(broker: Brok
     log = broker.broker.metadata_log
     first = log.needed_from
     assert first
-    log.begin_leadership()
-    log.begin_leadership()
+    log.write_base()
+    log.write_base()
     assert log.needed_from == first, "the newer ones are in memory only"
     broker.store.flush()
     broker.broker.held_changed()
@@ -480,7 +480,7 @@ def test_retention_keeps_the_last_base_that_no_other_leader_truncates(
 ) -> None:
     leader, follower = brokers
     first = needed_from_when_flushed(leader, follower)
-    leader.broker.metadata_log.begin_leadership()
+    leader.broker.metadata_log.write_base()
     following = follower.broker.replica
     end, confirmed, epoch = follower.store.end_offset, following.confirm_offset, leader.broker.replica.epoch
     follower.broker.metadata_log.receive(
@@ -564,7 +564,7 @@ def test_a_deletion_that_is_refused_does_not_come_with_the_base_in_front_of_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(broker.store, "append_needed", full)
-        broker.broker.metadata_log.begin_leadership()
+        broker.broker.metadata_log.write_base()
     with monkeypatch.context() as patch:
         patch.setattr(broker.store, "used_ratio", lambda: 1.1)
         broker.clock.advance(5)
@@ -587,7 +587,7 @@ def test_a_deletion_that_a_base_follows_before_it_is_done_is_done_at_the_next_st
     send(broker, 10)
     with no_room_to_delete(broker):
         delete(broker)
-        broker.broker.metadata_log.begin_leadership()
+        broker.broker.metadata_log.write_base()
         broker.crash()
         assert "orders" in broker.store.topics()
         assert create(broker).code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -636,7 +636,7 @@ def test_commits_at_a_follower_without_a_leader_are_kept_and_merged(
     follower.request(RequestCode.UPDATE_CONSUMER_OFFSET, commitment(8), oneway=True)
     assert offset_of(follower) == 8
     leader.broker.consumer_offsets.merge(
-        follower.broker.consumer_offsets.to_wrapper(), leader.broker.unproven_offsets.proven
+        follower.broker.consumer_offsets.to_wrapper(), leader.broker.unproven_offsets.is_proven
     )
     assert offset_of(leader) == 8
 
@@ -649,7 +649,7 @@ def test_what_was_committed_at_a_follower_before_a_reset_does_not_undo_it(
     reset(leader, 1)
     leader.broker.consumer_offsets.take_reset("orders", "g", 0)
     leader.broker.consumer_offsets.merge(
-        follower.broker.consumer_offsets.to_wrapper(), leader.broker.unproven_offsets.proven
+        follower.broker.consumer_offsets.to_wrapper(), leader.broker.unproven_offsets.is_proven
     )
     assert offset_of(leader) == 1
     replicate(leader, follower)
@@ -716,7 +716,7 @@ def test_small_messages_or_files_split_a_base_which_is_found_and_read_whole(
     broker = make_broker(**keys)
     for number in range(60):
         broker.create_topic(f"topic-{number}")
-    broker.broker.metadata_log.begin_leadership()
+    broker.broker.metadata_log.write_base()
     broker.broker.persist()
     broker.store.close(clean=False)
     shutil.rmtree(broker.folder / "store" / "config")
@@ -784,7 +784,7 @@ def test_a_base_that_is_not_whole_changes_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(leader.store, "append_needed", failing)
         patched.setattr("brokerd.metadata_record._MAX_BYTES", 2048)
-        leader.broker.metadata_log.begin_leadership()
+        leader.broker.metadata_log.write_base()
     assert len(appended) == 1
     replicate(leader, follower)
     assert knows(follower, "topic-0")
@@ -845,7 +845,7 @@ def test_a_follower_whose_disk_cannot_read_its_tables_follows_on_to_the_next_bas
         replicate(leader, follower)
         assert follower.store.end_offset == leader.store.end_offset
         assert metadata.is_stale
-    leader.broker.metadata_log.begin_leadership()
+    leader.broker.metadata_log.write_base()
     with monkeypatch.context() as patched:
         patched.setattr(metadata, "_read_what_can_be_read", Mock())
         replicate(leader, follower)

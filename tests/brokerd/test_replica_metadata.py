@@ -50,7 +50,7 @@ async def test_an_answer_of_before_a_delivery_does_not_have_it_taken_for_one_tha
     schedule = follower.broker.schedule
     offsets: Any = follower.broker.consumer_offsets
     following = MetadataFollower(
-        *(follower.store, offsets, follower.broker.unproven_offsets.proven, schedule),
+        *(follower.store, offsets, follower.broker.unproven_offsets.is_proven, schedule),
         lambda _address: cast("RemotingClient", Leader(leader)),
     )
     async with trio.open_nursery() as nursery:
@@ -95,7 +95,7 @@ async def test_what_was_delivered_long_ago_is_not_delivered_again_by_the_next_le
     replicate(leader, follower)
     offsets: Any = follower.broker.consumer_offsets
     following = MetadataFollower(
-        *(follower.store, offsets, follower.broker.unproven_offsets.proven, follower.broker.schedule),
+        *(follower.store, offsets, follower.broker.unproven_offsets.is_proven, follower.broker.schedule),
         lambda _address: cast("RemotingClient", Leader(leader)),
     )
     async with trio.open_nursery() as nursery:
@@ -135,7 +135,7 @@ async def test_a_follower_that_lags_behind_a_busy_leader_learns_of_deliveries_al
     leader, follower = pair(make_broker)
     offsets: Any = follower.broker.consumer_offsets
     following = MetadataFollower(
-        *(follower.store, offsets, follower.broker.unproven_offsets.proven, follower.broker.schedule),
+        *(follower.store, offsets, follower.broker.unproven_offsets.is_proven, follower.broker.schedule),
         lambda _address: cast("RemotingClient", Leader(leader)),
     )
     received: list[int] = []  # where the leader's log ended, 2 s ago and since
@@ -195,7 +195,7 @@ async def exchange(
     """One round, in which the leader answers commits with `code`, and then so many pulls."""
     offsets = follower.broker.consumer_offsets
     following = MetadataFollower(
-        *(follower.store, offsets, follower.broker.unproven_offsets.proven, follower.broker.schedule),
+        *(follower.store, offsets, follower.broker.unproven_offsets.is_proven, follower.broker.schedule),
         lambda _address: cast("RemotingClient", BusyLeader(leader, code)),
     )
     following.leader_is_at("1", leader.store.end_offset)

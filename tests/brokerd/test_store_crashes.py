@@ -262,6 +262,21 @@ def test_an_error_of_any_call_costs_no_acknowledged_message(error: int, lasting:
         assert not set(found) & set(refused), at
 
 
+def test_a_new_store_takes_nothing_before_its_first_checkpoint_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one a write that a power cut has torn is damage."""
+    disk = MemoryDisk()
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "rename", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            open_store(disk)
+    disk = disk.after_kill()
+    assert open_store(disk).end_offset == 0
+
+
 def test_a_full_disk_refuses_sends_serves_reads_and_forgets_nothing() -> None:
     disk = MemoryDisk()
     store = open_store(disk)

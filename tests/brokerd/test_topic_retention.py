@@ -420,7 +420,7 @@ def test_what_has_expired_stays_so_after_a_crash(aged: BrokerUnderTest) -> None:
 
 def test_what_has_expired_stays_so_when_the_log_is_read_from_a_later_base(aged: BrokerUnderTest) -> None:
     expire(aged)
-    aged.broker.metadata_log.begin_leadership()
+    aged.broker.metadata_log.write_base()
     aged.restart()
     assert bounds(aged) == (3, 5)
 

@@ -79,22 +79,6 @@ def test_after_a_power_cut_a_record_with_a_wrong_bit_is_damage_and_what_follows_
     assert TailDoubt.RECORDS_TRUNCATED not in store.doubts
 
 
-def test_damage_that_a_start_has_found_is_damage_after_a_power_cut_too_though_it_is_not_put_right_yet() -> None:
-    disk = MemoryDisk()
-    store = open_store(disk)
-    results = fill(store, 4)
-    store.flush()
-    disk = disk.after_kill()
-    damage(disk, results[1].physical_offset + 60)
-    new_store(disk).open()
-    disk = disk.after_losing_all_unsynced()
-    store = new_store(disk)
-    report = store.open()
-    assert report.damage == [LogRange(results[1].physical_offset, results[2].physical_offset)]
-    assert store.end_offset == results[-1].physical_offset + results[-1].size_bytes
-    assert TailDoubt.RECORDS_TRUNCATED not in store.doubts
-
-
 def test_a_process_that_is_killed_right_after_it_truncated_remembers_it() -> None:
     disk = MemoryDisk()
     store = open_store(disk)

@@ -433,7 +433,7 @@ class BrokerProcess:
         before_epoch, before_confirmed, before_safe = self._observed
         history = self.history
         history.leads(epoch, f"{self.name}#{self.machine.runs}")
-        history.sends_back |= replica.saved.may_lack_shown
+        history.sends_back |= replica.saved.lacks_shown_from is not None
         history.confirm_offset(self.name, epoch, confirmed)
         if before_epoch != epoch:
             before_confirmed = before_safe = self.store.min_physical_offset

@@ -157,7 +157,7 @@ class QuorumProcess(ElectingProcess):
             machine.violation(f"{self.name} cut to {self.store.end_offset}, below its confirmOffset {self._matched}")
         if self.begins_to_lead():
             history.leads(replica.epoch, f"{self.name}#{machine.runs}")
-            history.sends_back |= replica.saved.may_lack_shown
+            history.sends_back |= replica.saved.lacks_shown_from is not None
             history.elected(self.name, replica.epoch, self.log_records(0, history.committed_end), self.store.end_offset)
         confirmed = replica.confirm_offset
         if confirmed > self._matched:

@@ -180,7 +180,7 @@ def _groups_keep_their_offsets_after_a_loss() -> Patched:
 
 def _every_offset_is_taken_for_proven() -> Patched:
     """Of a group that has committed nothing, after a loss."""
-    return patch.object(UnprovenOffsets, "proven", lambda self, topic, group, queue_id, offset: offset)
+    return patch.object(UnprovenOffsets, "_concerns", lambda self, queue: False)
 
 
 def _offsets_of_before_a_loss_are_merged() -> Patched:
@@ -190,9 +190,9 @@ def _offsets_of_before_a_loss_are_merged() -> Patched:
     def all_taken(
         offsets: ConsumerOffsetManager,
         theirs: ConsumerOffsetSerializeWrapper,
-        proven: Callable[[str, str, int, int], int],
+        is_proven: Callable[[str, str, int, int], bool],
     ) -> None:
-        merge(offsets, msgspec.structs.replace(theirs, losses=offsets.losses), lambda *said: said[-1])
+        merge(offsets, msgspec.structs.replace(theirs, losses=offsets.losses), lambda *said: True)
 
     return patch.object(ConsumerOffsetManager, "merge", all_taken)
 

@@ -173,7 +173,7 @@ def _have_lead_alone(context: StepContext) -> None:
                 replica_id=claiming.replica_id,
                 expected_epoch=claiming.epoch,
                 new_epoch=claiming.epoch + 1,
-                with_incomplete_log=True,  # no other replica is left that could hold more
+                with_incomplete_log=claiming.log_may_be_incomplete,  # no other replica is left that could hold more
             )
             if answer.status is None:
                 raise StepNotReady(

@@ -400,7 +400,8 @@ def _fence_and_decide(promotion: Promotion, ballot: Ballot, view: GroupView) -> 
         may_choose=not promotion.drains,
     )
     leads = None if decision.leader_id is None else standings.get(decision.leader_id)
-    return Fenced(decision, tuple(sorted(promises)), how, leads is not None and leads.log_may_be_incomplete)
+    incomplete = decision.may_lack or (leads is not None and leads.log_may_be_incomplete)
+    return Fenced(decision, tuple(sorted(promises)), how, incomplete)
 
 
 def _in_order_of_fencing(view: GroupView) -> list[tuple[int, ...]]:

@@ -360,7 +360,7 @@ def test_a_master_that_restarts_when_the_last_slave_has_gone_is_made_to_lead(
         assert run_step(operation, driver, name) == "completed"
     trio.claims, trio.group.leader = True, None
     assert run_all(operation, driver).state == OperationState.COMPLETED
-    assert trio.asked == ["promote 0 with an incomplete log", "single 1"]
+    assert trio.asked == ["promote 0", "single 1"]
 
 
 @dataclass

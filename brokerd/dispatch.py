@@ -35,6 +35,7 @@ _SERVED_WHILE_REOPENING = frozenset(
 _REQUESTS_PER_TURN: Final = 128
 _SENDS_PER_TURN: Final = 128
 _TURN_S: Final = 0.002
+_REST_MAX_S: Final = 1.0  # a look that met a disk that hung has cost no one's processor time
 # What programs and replicas do all the time. All else is someone's look or change: it may read a thousand queues.
 _EVERYDAY = frozenset(
     {
@@ -52,6 +53,8 @@ _EVERYDAY = frozenset(
         RequestCode.HEART_BEAT,
         RequestCode.UNREGISTER_CLIENT,
         *(code for code, needs in NEEDS.items() if needs is Level.INFRASTRUCTURE),
+        RequestCode.GET_ALL_DELAY_OFFSET,  # a slave's: what it was not told it delivers again when it leads
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
         HighwaterRequestCode.REPLICA_STATUS,
     }
 )
@@ -100,8 +103,8 @@ class Dispatcher:
         self.pulls = PullMessageProcessor(broker)
 
     def pause_s(self, code: int) -> float:
-        """How long a request of this code has to wait for its turn: looks rest as long as they took, whichever client's they are.
-        So all of them, over however many connections, leave half of the time to what programs do.
+        """How long a request of this code has to wait for its turn: looks rest as long as they took, a second at most, whichever
+        client's they are. So all of them, over however many connections, leave half of the time to what programs do.
         """
         return max(0.0, self._looks_from_s - self._broker.clock.monotonic()) if code in LOOKS else 0.0
 
@@ -146,7 +149,7 @@ class Dispatcher:
     def _rest(self, took_s: float) -> None:
         self._looks_took_s += took_s
         if self._looks_took_s > _TURN_S:
-            self._looks_from_s = self._broker.clock.monotonic() + self._looks_took_s
+            self._looks_from_s = self._broker.clock.monotonic() + min(self._looks_took_s, _REST_MAX_S)
             self._looks_took_s = 0.0
 
     def _take_answer(self, peer: Peer, answer: RemotingCommand) -> None:

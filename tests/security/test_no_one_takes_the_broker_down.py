@@ -529,7 +529,23 @@ def test_looks_rest_as_long_as_they_took_and_programs_go_on(
 def test_what_programs_and_replicas_do_is_no_look() -> None:
     assert not LOOKS & {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.UPDATE_CONSUMER_OFFSET}
     assert not LOOKS & {HighwaterRequestCode.REPLICA_PULL, HighwaterRequestCode.REPLICA_STATUS}
+    assert not LOOKS & {RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_CONSUMER_OFFSET}
     assert {RequestCode.QUERY_MESSAGE, RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.GET_CONSUME_STATS} < LOOKS
+
+
+def test_a_look_that_met_a_disk_that_hung_has_the_others_rest_for_a_second_at_most(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still, and took no one's time: topics are deleted and resets asked for when the disk is back."""
+    dispatcher, code = platform_broker.broker.dispatcher, RequestCode.GET_TOPIC_STATS_INFO
+
+    def hangs(broker: object, peer: object, request: RemotingCommand) -> RemotingCommand:
+        platform_broker.clock.advance(20.0)
+        return request.reply()
+
+    monkeypatch.setitem(dispatcher._handlers, code, hangs)
+    assert dispatcher.dispatch(RecordingPeer(), [signed(code, PROGRAM, {"topic": "orders"})]) == 1
+    assert dispatcher.pause_s(code) == pytest.approx(1.0)
 
 
 def test_one_turn_serves_a_bounded_number_of_sends(platform_broker: BrokerUnderTest) -> None:

@@ -90,11 +90,15 @@ def wait_registered(group: ReplicaGroup, expected: dict[int, int]) -> None:
     wait_until(lambda: registered(group) == addresses, timeout_s=WAIT_S, what=f"the name server lists {addresses}")
 
 
-def promote(group: ReplicaGroup, number: int, epoch: int | None = None) -> ReplicaStatus:
-    """Promotes a replica from the epoch that it is in; raises tests.remoting.Refused."""
+def promote(group: ReplicaGroup, number: int, epoch: int | None = None, *, loses: bool = False) -> ReplicaStatus:
+    """Promotes a replica from the epoch that it is in; raises tests.remoting.Refused. `loses`: someone has agreed to a loss."""
     expected = status(group[number]).epoch
     header = ReplicaPromoteRequestHeader(
-        group=group.name, replica_id=number, expected_epoch=expected, new_epoch=epoch or expected + 1
+        group=group.name,
+        replica_id=number,
+        expected_epoch=expected,
+        new_epoch=epoch or expected + 1,
+        with_incomplete_log=loses,
     )
     return Status.from_json(ask(group[number], HighwaterRequestCode.REPLICA_PROMOTE, header))
 

@@ -209,3 +209,24 @@ def test_a_cluster_at_whose_suspension_a_worker_is_is_left_to_it(cluster: Cluste
     with ScriptedGroup.of(cluster).answering(), patch.object(tasks, "get_driver", return_value=driver):
         tasks.cluster_sample_task(str(cluster.pk))
     assert not GroupLeadership.objects.filter(group__cluster=cluster, led_epoch=1).exists()
+
+
+@pytest.mark.parametrize(
+    ("asked_epoch", "led_epoch", "named"), [(None, 1, 1), (4, 1, 1), (7, 1, 0), (None, 5, 0), (None, 6, 0)]
+)
+def test_a_leader_below_an_epoch_that_was_only_reserved_is_the_groups(
+    cluster: Cluster, driver: DriverTwin, asked_epoch: int | None, led_epoch: int, named: int
+) -> None:
+    """A promotion was given up before it decided. Who leads on was never written down, and the next one took a typed loss: but
+    where someone was asked to lead in a newer epoch, or did, that one is.
+    """
+    with ScriptedGroup.of(cluster).answering() as group:
+        cluster_sample(cluster, driver)
+        group[0].leads, group[1].leads = False, True
+        group[0].epoch = group[1].epoch = 5
+        leadership = GroupLeadership.objects.filter(group__cluster=cluster)
+        leadership.update(epoch=9, led_epoch=led_epoch, asked_epoch=asked_epoch)
+        cluster_sample(cluster, driver)
+        row = leadership.get()
+        assert row.leader is not None
+        assert (row.epoch, row.leader.broker_id) == (9, named)

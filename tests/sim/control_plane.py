@@ -212,9 +212,12 @@ class ControlPlane:
     def _note(self, asked_at: datetime) -> GroupView:
         now = self._now()
         reported = {status.replica_id: status for status in self.statuses.values()}
-        look = looked_at(reported, row_epoch=self.leadership.epoch, named=self.leadership.leader_id)
+        row = self.leadership
+        look = looked_at(
+            reported, row_epoch=row.epoch, led_epoch=row.led_epoch, asked_epoch=row.asked_epoch, named=row.leader_id
+        )
         if look.leading is not None and look.news is not LeaderNews.KNOWN:
-            self.leadership = replace(self.leadership, epoch=look.leading.epoch, leader_id=look.leader)
+            self.leadership = replace(row, epoch=max(row.epoch, look.leading.epoch), leader_id=look.leader)
         for number, name in enumerate(self._replicas):
             status, before = reported.get(number), self._samples[number]
             if status is not None:

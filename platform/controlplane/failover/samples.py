@@ -30,14 +30,23 @@ class LeaderNews(Enum):
 
     NEWER_EPOCH = "the row's epoch rises to this leader's, if no one raised it meanwhile"
     OF_THE_EPOCH = "the row's epoch stays, and this is its leader"
-    KNOWN = "the row says so already, or knows of a newer epoch"
+    OF_BEFORE = "the row's epoch stays: it was reserved, no one was asked to lead in it, and this leader goes on in an older one"
+    KNOWN = "the row says so already, or knows of a newer leader"
 
 
-def leader_news(row_epoch: int, *, leader_epoch: int, is_named: bool) -> LeaderNews:
-    """`is_named`: the row names this leader already."""
+def leader_news(
+    row_epoch: int, *, led_epoch: int | None, asked_epoch: int | None, leader_epoch: int, is_named: bool
+) -> LeaderNews:
+    """`is_named`: the row names this leader already. `led_epoch` is the newest in which it knows of a leader, `asked_epoch` the one
+    in which a replica was last asked to lead: that one may do so unseen.
+    """
     if leader_epoch > row_epoch:
         return LeaderNews.NEWER_EPOCH
-    return LeaderNews.OF_THE_EPOCH if leader_epoch == row_epoch and not is_named else LeaderNews.KNOWN
+    if is_named:
+        return LeaderNews.KNOWN
+    if leader_epoch == row_epoch:
+        return LeaderNews.OF_THE_EPOCH
+    return LeaderNews.OF_BEFORE if leader_epoch > max(led_epoch or 0, asked_epoch or 0) else LeaderNews.KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +58,26 @@ class GroupLook(Generic[K]):
     news: LeaderNews
 
 
-def looked_at(statuses: Mapping[K, ReplicaStatus], *, row_epoch: int, named: K | None) -> GroupLook[K]:
-    """Return what the answers of a group's replicas say together; `row_epoch` and `named` are the row's epoch and leader."""
+def looked_at(
+    statuses: Mapping[K, ReplicaStatus],
+    *,
+    row_epoch: int,
+    led_epoch: int | None,
+    asked_epoch: int | None,
+    named: K | None,
+) -> GroupLook[K]:
+    """Return what the answers of a group's replicas say together; the others are what its row says, `named` its leader."""
     leader = leader_among(statuses)
     if leader is None:
         return GroupLook(None, None, LeaderNews.KNOWN)
     leading = statuses[leader]
-    news = leader_news(row_epoch, leader_epoch=leading.epoch, is_named=named == leader)
+    news = leader_news(
+        row_epoch,
+        led_epoch=led_epoch,
+        asked_epoch=asked_epoch,
+        leader_epoch=leading.epoch,
+        is_named=named == leader,
+    )
     return GroupLook(leader, leading, news)
 
 

@@ -123,7 +123,13 @@ def _write_group(
     leadership, _ = GroupLeadership.objects.get_or_create(group=group)
     known = {replica: answer.status for replica, answer in answers.items() if answer.status is not None}
     named = next((replica for replica in answers if replica.pk == leadership.leader_id), None)
-    look = looked_at(known, row_epoch=leadership.epoch, named=named)
+    look = looked_at(
+        known,
+        row_epoch=leadership.epoch,
+        led_epoch=leadership.led_epoch,
+        asked_epoch=leadership.asked_epoch,
+        named=named,
+    )
     leader, leading = look.leader, look.leading
     if leader is not None and leading is not None:
         if look.news is LeaderNews.NEWER_EPOCH:
@@ -132,10 +138,14 @@ def _write_group(
                 # One that is resumed elects again: no one was cut off by that.
                 if group.cluster.is_running and group.cluster.elects_leaders and leadership.epoch:
                     election_note(group, leadership, leader, known)
-        elif look.news is LeaderNews.OF_THE_EPOCH:
-            GroupLeadership.objects.filter(pk=leadership.pk, epoch=leading.epoch).update(
-                leader=leader, updated_at=timezone.now()
+        elif look.news in (LeaderNews.OF_THE_EPOCH, LeaderNews.OF_BEFORE):
+            unchanged = GroupLeadership.objects.filter(
+                pk=leadership.pk,
+                epoch=leadership.epoch,
+                led_epoch=leadership.led_epoch,
+                asked_epoch=leadership.asked_epoch,
             )
+            unchanged.update(leader=leader, updated_at=timezone.now())
     for replica, answer in answers.items():
         if answer.status is not None:
             _write_answer(replica, answer.status, leading, asked_at)

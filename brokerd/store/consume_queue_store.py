@@ -136,6 +136,7 @@ class ConsumeQueueStore:
                 del queue.bases[:position]  # only an unbroken run counts; the digest will not agree
                 break
         if not queue.bases:
+            self._note_names(queue)
             return
         low = queue.bases[0] // ENTRY_BYTES
         high = (queue.bases[-1] + self._file_bytes) // ENTRY_BYTES
@@ -148,9 +149,16 @@ class ConsumeQueueStore:
             else:
                 high = middle
         queue.stored_end = low
+        if queue.bases[-1] >= low * ENTRY_BYTES:
+            self._note_names(queue)
         if low > 0:
             queue.next_offset = queue.tail_offset = max(low, queue.next_offset)
             self._update_digest(queue)
+
+    def _note_names(self, queue: ConsumeQueue) -> None:
+        """Of its last file no checkpoint knows. Who made it may have been killed before it synced its name, or its directories'."""
+        for directory in (self._root, os.path.dirname(queue.directory), queue.directory):
+            self._dirty_directories[directory] = None
 
     def topics(self) -> dict[str, list[int]]:
         """Topic -> its queue ids, of all queues that have had a message."""

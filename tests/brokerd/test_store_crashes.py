@@ -277,6 +277,22 @@ def test_a_new_store_takes_nothing_before_its_first_checkpoint_is_there(monkeypa
     assert open_store(disk).end_offset == 0
 
 
+def test_the_names_of_a_queues_files_that_a_killed_process_made_are_synced_with_the_next_checkpoint() -> None:
+    """A power cut took them, and all was rebuilt. Where retention had deleted the log's first file meanwhile the queue began at 0
+    again, and its followers refused that.
+    """
+    disk = MemoryDisk()
+    fill(open_store(disk, unwritten_entries_max=1), 8, queues=1)  # written, and not synced
+    killed = disk.after_kill()
+    store = open_store(killed)
+    store.flush()
+    store.flush_consume_queues()
+    disk = killed.after_losing_all_unsynced()
+    store = new_store(disk)
+    report = store.open()
+    assert (report.consume_queue_rebuilt, store.queue_end_offset("orders", 0)) == (False, 8)
+
+
 def test_a_full_disk_refuses_sends_serves_reads_and_forgets_nothing() -> None:
     disk = MemoryDisk()
     store = open_store(disk)

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.clusters.replica_answer import Answer
 from controlplane.failover.orders import Look, LookClosely, carried_out
-from controlplane.failover.promotion import order
+from controlplane.failover.promotion import order, rows
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.samples import leading_noted
 from controlplane.provisioning.errors import StepFailed, StepNotReady
@@ -47,7 +47,7 @@ class Surroundings:
             case order.Fence(replica_ids, epoch):
                 return order.FenceAnswers(NOW.timestamp(), self._fenced(replica_ids, epoch))
             case order.Decide(promotion, candidate_id, fenced):
-                self.promotion = replace(promotion, candidate_id=candidate_id, decided_id=fenced.decision.leader_id)
+                self.promotion, _ = rows.decided(self.promotion, promotion, rows.GroupRow(), candidate_id, fenced)
                 return self.promotion
             case order.Promote(replica_id):
                 return Answer(status=_status(self.slaves[replica_id]))
@@ -207,6 +207,17 @@ def test_a_loss_that_was_agreed_to_is_one_by_a_log_that_may_be_incomplete_too() 
     assert around.kinds() == ["Look", "Promote", "NoteLeader"]
     (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
     assert promoted.with_incomplete_log
+
+
+def test_but_what_was_decided_as_one_without_a_loss_is_decided_again() -> None:
+    """A power cut came between its promise and its promotion: the page would say that nothing was lost."""
+    agreed = replace(ASKED_FOR, decided_id=1, may_lose=True, lossless=True)
+    around = Surroundings(agreed)
+    around.slaves = {one: replace(view, epoch=4, log_may_be_incomplete=True) for one, view in around.slaves.items()}
+    carried_out(order.promote(agreed), around.carry_out)
+    assert "Decide" in around.kinds()
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert (promoted.with_incomplete_log, around.promotion.lossless) == (True, False)
 
 
 def test_a_leader_after_a_second_fence_begins_with_those_in_sync_that_promised_this_one() -> None:

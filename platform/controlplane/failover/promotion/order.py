@@ -41,7 +41,7 @@ class Promotion:
 
     `may_lose`: an operator has agreed to a loss. `drains`: a switchover, in which the master hands over all that it has, so that
     no other than the candidate leads. `ballot` is reserved for it; `decided_id` is who leads by the promises for that ballot, for
-    good, and `because` says why the candidate may not be clean.
+    good, `because` says why the candidate may not be clean, and `lossless` that nothing is lost by what was decided.
     """
 
     candidate_id: int
@@ -52,6 +52,7 @@ class Promotion:
     ballot: Ballot | None = None
     decided_id: int | None = None
     because: str = ""
+    lossless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +274,8 @@ def promote(promotion: Promotion) -> Order[None]:
             promotion.ballot is None
             or promotion.decided_id is None
             or has_promised_newer(candidate, promotion.ballot.fence)
-            # Perhaps only since it promised: then what was decided goes by what it holds no more.
-            or (candidate.log_may_be_incomplete and not agreed)
+            # Perhaps only since it promised: then what was decided goes by what it holds no more, and its page would say so.
+            or (candidate.log_may_be_incomplete and (promotion.lossless or not agreed))
         ):
             if promotion.ballot is not None:
                 _require_newest(promotion.ballot, view)  # what was agreed to be lost was of that moment

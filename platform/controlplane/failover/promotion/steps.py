@@ -283,6 +283,7 @@ def _promotion(failover: Failover) -> order.Promotion:
         ballot=Ballot(failover.expected_epoch or 0, failover.new_epoch or 0) if reserved else None,
         decided_id=failover.decided_id,
         because=failover.lossless_because,
+        lossless=bool(failover.lossless),
     )
 
 

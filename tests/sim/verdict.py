@@ -201,7 +201,7 @@ def judge_consumed(history: History, offsets: ConsumerOffsetManager, messages: C
         if message.physical_offset + message.size_bytes <= history.expired_below:
             history.counts["messages in front of a consumer that had expired where it read"] += 1
             continue
-        if history.power_cut_took(queue_of(topic, queue_id), offset):
+        if history.power_cut_took_other(attempt, queue_of(topic, queue_id), offset):
             history.counts["messages in front of a consumer that are not judged after a power cut"] += 1
             continue
         raise Violation(

@@ -242,13 +242,19 @@ def test_who_was_chosen_first_goes_whoever_leads_after_a_worker_died(
     assert ids(trio) == [0, 1, 2]
 
 
+def held_up(api: Callable[..., Json], world: World, trio: ScriptedModes, driver: DriverTwin) -> Operation:
+    """A removal that has stopped replica 2, and waits for replica 1 to hold what that one held."""
+    operation = begin(api, world, TRIO, "async", replicas=2)
+    trio.group[1].end_offset -= 900
+    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    return operation
+
+
 def test_a_replica_leaves_when_those_that_stay_hold_what_it_held(
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
 ) -> None:
     """What was acknowledged may be on the leader and on the one that leaves; without its row the other's word alone would do."""
-    operation = begin(api, world, TRIO, "async", replicas=2)
-    trio.group[1].end_offset -= 900
-    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    operation = held_up(api, world, trio, driver)
     waits = "Replica 1 of broker-a has not caught up with what replica 2 held."
     assert waits in operation.steps.get(name="mode_remove_last").message
     assert ids(trio) == [0, 1, 2]
@@ -262,9 +268,7 @@ def test_after_a_retry_those_that_stay_hold_what_was_taken_since_the_first_try(
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
 ) -> None:
     """In between the one that leaves was started again, and followed: what it took may be on the leader and on it alone."""
-    operation = begin(api, world, TRIO, "async", replicas=2)
-    trio.group[1].end_offset -= 900
-    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    operation = held_up(api, world, trio, driver)
     operation_fail(actor=SYSTEM, operation=operation, reason="it takes too long")
     trio.group[1].end_offset += 900
     trio.group[0].end_offset += 500
@@ -283,9 +287,7 @@ def test_a_worker_that_stood_still_frees_no_replica_that_may_have_followed_since
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin, then: str
 ) -> None:
     """What the leader acknowledged with it meanwhile may be on no third disk: its own went, and with its row its word."""
-    operation = begin(api, world, TRIO, "async", replicas=2)
-    trio.group[1].end_offset -= 900
-    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    operation = held_up(api, world, trio, driver)
     late = StepContext.of(operation.steps.get(name="mode_remove_last"), driver)
     if then == "started again":
         Replica.objects.filter(group__cluster=trio.group.cluster, broker_id=2).update(fenced=False)
@@ -305,9 +307,7 @@ def test_a_worker_that_stood_still_stops_no_replica_of_an_operation_that_has_end
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
 ) -> None:
     """It may lead by now."""
-    operation = begin(api, world, TRIO, "async", replicas=2)
-    trio.group[1].end_offset -= 900
-    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    operation = held_up(api, world, trio, driver)
     late = StepContext.of(operation.steps.get(name="mode_remove_last"), driver)
     operation_fail(actor=SYSTEM, operation=operation, reason="it takes too long")
     Replica.objects.filter(group__cluster=trio.group.cluster).update(fenced=False)
@@ -332,9 +332,7 @@ def test_a_removal_gives_way_when_the_master_dies_and_who_was_stopped_for_it_is_
     world: World, api: Callable[..., Json], trio: ScriptedModes, driver: DriverTwin
 ) -> None:
     """A promotion that is to lose nothing may need its answer, and waited for the end of the step, for two minutes."""
-    operation = begin(api, world, TRIO, "async", replicas=2)
-    trio.group[1].end_offset -= 900
-    assert run_all(operation, driver).state == OperationState.IN_PROGRESS
+    operation = held_up(api, world, trio, driver)
     stopped = Replica.objects.filter(group__cluster=trio.group.cluster, fenced=True)
     assert [row.broker_id for row in stopped] == [2]
     trio.group[0].answers = False

@@ -100,6 +100,7 @@ def reply_to(request: RemotingCommand, answer: Answer) -> RemotingCommand:
             reason=answer.reason,
             incarnation=answer.incarnation,
             log_may_be_incomplete=answer.log_may_be_incomplete,
+            joined=answer.joined,
             leader=answer.leader,
             leader_address=answer.leader_address,
         )
@@ -120,6 +121,7 @@ def answer_in(reply: RemotingCommand, request: Request) -> Answer:
         epoch=header.epoch,
         incarnation=header.incarnation,
         log_may_be_incomplete=header.log_may_be_incomplete,
+        joined=header.joined,
         leader=header.leader,
         leader_address=header.leader_address,
         reason=header.reason,

@@ -100,6 +100,8 @@ class Quorum:
         self._heard_s = NEVER
         self._deadline_s = now_s + self._draw(self.times.start)
         self._tally = Tally()
+        self._request: VoteRequest | None = None  # of the round that the tally counts
+        self._asked_all = False  # the replicas that are no voters, too
         self._alone_from_s = now_s  # since when no leader was heard of
         self._pullers: dict[int, Puller] = {}
         self._led_from_s = NEVER
@@ -371,7 +373,7 @@ class Quorum:
         self._tally = Tally()
         self._tally.add(self._id, log.incarnation, log_may_be_incomplete=log.log_may_be_incomplete and not ready.trust)
         self._deadline_s = now_s + self._draw(self.times.vote_round)
-        request = VoteRequest(
+        self._request = VoteRequest(
             group=self._group,
             candidate=self._id,
             epoch=epoch,
@@ -379,7 +381,8 @@ class Quorum:
             end_offset=log.end_offset,
             pre=pre,
         )
-        ready.messages = [(voter, request) for voter in log.members.voters if voter != self._id]
+        self._asked_all = False
+        ready.messages = [(voter, self._request) for voter in log.members.voters if voter != self._id]
         self._count(now_s, ready)
 
     def _answered(self, answer: VoteAnswer, now_s: float, ready: Ready) -> None:
@@ -389,15 +392,25 @@ class Quorum:
             known = answer.epoch == self.epoch and answer.leader_address not in (None, self._address)
             if known and self.leader_address is None and self.state is not State.LEADER:
                 self._follow(answer.leader, answer.leader_address, now_s, ready)
-            return
+                return
+            if answer.joined:
+                return
         asked = {State.PRE_CANDIDATE: self.epoch + 1, State.CANDIDATE: self.epoch}.get(self.state)
         if answer.asked_epoch != asked or answer.pre is not (self.state is State.PRE_CANDIDATE):
             return  # of a round that is over
-        self._tally.add(answer.voter, answer.incarnation, log_may_be_incomplete=answer.log_may_be_incomplete)
+        if answer.granted:
+            self._tally.add(answer.voter, answer.incarnation, log_may_be_incomplete=answer.log_may_be_incomplete)
+        else:
+            self._tally.add_new(answer.voter, answer.incarnation)
         self._count(now_s, ready)
 
     def _count(self, now_s: float, ready: Ready) -> None:
-        if not self._tally.wins(self._log.members, founding=not self._log.last_epoch):
+        members = self._log.members
+        others = {*self._log.known, *members.replacing} - {*members.voters, self._id}
+        if not self._tally.wins(members, founding=not self._log.last_epoch, others=others):
+            if self._request is not None and self._tally.in_doubt and not self._asked_all:
+                self._asked_all = True
+                ready.messages += [(other, self._request) for other in sorted(others)]
             return
         if self.state is State.PRE_CANDIDATE:
             self._campaign(now_s, ready)
@@ -423,6 +436,7 @@ class Quorum:
             epoch=self.epoch if is_ours else 0,
             incarnation=self._log.incarnation,
             log_may_be_incomplete=self._log.log_may_be_incomplete,
+            joined=self._log.joined or not is_ours,
             leader=self.leader if is_ours else None,
             leader_address=self.leader_address if is_ours else None,
             reason=reason or "",

@@ -7,7 +7,7 @@ set before it back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 _KEPT = 16  # older sets than the last few are never needed: what is committed is not truncated
@@ -127,6 +127,7 @@ class Tally:
     def __init__(self) -> None:
         self._granted: dict[int, str] = {}  # the incarnation that answered
         self._incomplete: set[int] = set()
+        self._new: dict[int, str] = {}
 
     @property
     def granted(self) -> Mapping[int, str]:
@@ -139,17 +140,44 @@ class Tally:
         if log_may_be_incomplete:
             self._incomplete.add(voter)
 
-    def wins(self, members: Members, *, founding: bool) -> bool:
-        """Whether these are enough. `founding`: no one has led this log before."""
-        granted = {
+    def add_new(self, replica_id: int, incarnation: str) -> None:
+        """It does not vote: it has never held all that was committed, so no record has made this disk a voter."""
+        self._new[replica_id] = incarnation
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a log of those that granted may be incomplete: then the other replicas must be asked, too (`wins`)."""
+        return bool(self._incomplete)
+
+    def wins(self, members: Members, *, founding: bool, others: Collection[int] = ()) -> bool:
+        """Whether these are enough. `founding`: no one has led this log before. `others`: replicas known that are no voters."""
+        granted = self._granted_by(members)
+        # All must agree to a founding, lest some empty disks found the group again without the one that has its log.
+        if len(granted) < (len(members.voters) if founding else members.majority):
+            return False
+        if not self._hold_all(members):
+            return False
+        # Of those in doubt, what is missing may name one more voter. Never two: a second change waits for the first, and
+        # then those that answer for that one have its record.
+        may_be_voters = others if self._incomplete else ()
+        return all(
+            (other in self._new and members.knows(other, self._new[other]))
+            or self._hold_all(replace(members, voters=(*members.voters, other)))
+            for other in may_be_voters
+        )
+
+    def _granted_by(self, members: Members) -> set[int]:
+        return {
             voter
             for voter, incarnation in self._granted.items()
             if members.counts(voter) and members.knows(voter, incarnation)
         }
-        count = len(members.voters)
-        # All must agree to a founding, lest some empty disks found the group again without the one that has its log.
-        if len(granted) < (count if founding else members.majority):
-            return False
-        # A majority held what was acknowledged. Enough of those that vote must still have all that they held, that one of
-        # them is of that majority; or no one is left to ask.
+
+    def _hold_all(self, members: Members) -> bool:
+        """Whether those that granted have all that these members committed.
+
+        A majority held what was acknowledged. Enough of those that vote must still have all that they held, that one of
+        them is of that majority; or no one is left to ask.
+        """
+        granted, count = self._granted_by(members), len(members.voters)
         return len(granted - self._incomplete) > count - members.majority or len(granted) == count

@@ -175,6 +175,7 @@ class ReplicaVoteResponseHeader(CustomHeader, frozen=True, kw_only=True):
     reason: str = ""
     incarnation: str = ""  # of the voter's disk
     log_may_be_incomplete: bool = msgspec.field(default=False, name="inDoubt")  # for a power cut or a failed sync
+    joined: bool = True  # false: a disk that has never held all that was committed
     leader: Int64 | None = None
     leader_address: str | None = None
 

@@ -170,3 +170,69 @@ def test_what_a_replica_that_syncs_has_not_synced_does_not_count_at_a_leader_tha
     assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
     group[1].lose_power()
     assert b"sent" in bodies(group, 1)
+
+
+def adopted_while_one_was_cut_off() -> QuorumGroup:
+    """A record made 2 a voter again; 1 has not seen it. Then 0 and 2 acknowledge a message, and 0's power is cut."""
+    group = QuorumGroup.led(durable_counts=False)
+    group[2].replace_disk()
+    group[2].replica.saw_epoch(1, "r0")
+    group.level()
+    group[0].tick()  # the record without 2
+    group.level()
+    assert group[1].replica.members.voters == (0, 1)
+    group.isolate(1)
+    group[0].tick()
+    assert group[0].replica.members.voters == (0, 1, 2)
+    end = group[0].append(b"acknowledged")
+    for _ in range(2):
+        group[2].pull()
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+    group[2].up = False
+    group.rejoin(1)
+    group[0].lose_power()
+    assert group[0].replica.members.voters == (0, 1)
+    return group
+
+
+def test_one_that_a_lost_record_had_made_a_voter_is_waited_for() -> None:
+    """What 0 has lost may have named one more voter, so that the two that it knows decide nothing without that one."""
+    group = adopted_while_one_was_cut_off()
+    campaign(group)
+    assert group.leaders == []
+    group[2].up = True
+    campaign(group)
+    group.level()
+    assert len(group.leaders) == 1
+    assert all(b"acknowledged" in bodies(group, number) for number in range(3))
+
+
+def test_no_vote_of_one_that_a_lost_record_had_made_a_voter_means_that_it_holds_more() -> None:
+    """It is asked, though the logs of the other two call it no voter, and it says no to both."""
+    group = adopted_while_one_was_cut_off()
+    group[2].up = True
+    for number in (0, 1):
+        group.wait(LONG_S)
+        group[number].time_out()
+        group.deliver()
+        assert not group[number].replica.leads
+
+
+def test_an_observer_that_never_held_all_is_none_that_a_lost_record_made_a_voter() -> None:
+    group = QuorumGroup.led(2, observers=1, durable_counts=False)
+    group[1].replica.add_known_replica(2, "r2")
+    group[2].replace_disk()
+    group[0].lose_power()
+    campaign(group)
+    assert len(group.leaders) == 1
+
+
+def test_an_observer_that_is_away_may_be_one_that_a_lost_record_made_a_voter() -> None:
+    group = QuorumGroup.led(2, observers=1, durable_counts=False)
+    group[1].replica.add_known_replica(2, "r2")
+    group[2].up = False
+    group[0].lose_power()
+    campaign(group)
+    assert group.leaders == []
+    campaign(group, TIMES.doubt)
+    assert len(group.leaders) == 1

@@ -400,9 +400,10 @@ class BrokerProcess:
         """What the power may take with ASYNC_FLUSH by a process's own word is young."""
         now_s, store = self.loop.now_s, self.store
         is_stopped, self._stepped_s = now_s - self._stepped_s > _STEP_S, now_s
+        own_s = now_s - self.machine.disk.reads_took_s  # slow reads hold up all tasks of a process
         if store.durable_offset >= min(self._flush_mark, store.end_offset) or is_stopped or self.machine.syncs_slowly:
-            self._flush_mark, self._flush_since_s = store.end_offset, now_s
-        elif now_s - self._flush_since_s > _UNFLUSHED_S and not self._may_not_flush():
+            self._flush_mark, self._flush_since_s = store.end_offset, own_s
+        elif own_s - self._flush_since_s > _UNFLUSHED_S and not self._may_not_flush():
             self.machine.violation(
                 f"{self.name} has not flushed in {_UNFLUSHED_S} s what lies below {self._flush_mark}: {store.durable_offset}"
             )

@@ -32,6 +32,7 @@ class SimDisk(MemoryDisk):
         self.error = errno.EIO
         self.sync_s: Callable[[], float] = lambda: 0.0  # how long the next sync takes
         self.read_s = 0.0
+        self.reads_took_s = 0.0  # so far, of this process
         self.on_death: Callable[[], None] = lambda: None
         self.on_failed_call: Callable[[str, str], None] = lambda name, detail: None
         self._fail_call_at: int | None = None
@@ -164,6 +165,7 @@ class SimDisk(MemoryDisk):
     def pread(self, fd: int, count: int, offset: int, /) -> bytes:
         if self.read_s:
             block(self.read_s)
+            self.reads_took_s += self.read_s
         self._reads("read", self._fds[fd][0])
         return super().pread(fd, count, offset)
 

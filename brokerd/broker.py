@@ -133,7 +133,7 @@ class Broker:
         self.subscription_groups = SubscriptionGroupManager(config, clock.time_ms, disk, write, self._wants_table_files)
         self.table_files = TableFiles(self.threads, (self.topic_configs, self.subscription_groups))
         self.consumer_offsets = ConsumerOffsetManager(config, clock.time_ms, disk, write)
-        self.unproven_offsets = UnprovenOffsets(store, self.consumer_offsets)
+        self.unproven_offsets = UnprovenOffsets(store, self.consumer_offsets, clock.monotonic)
         self.consumers = ConsumerManager(config, clock.monotonic)
         self.member_notices = MemberNotices(self.consumers)
         self.producers = ProducerManager(config, clock.monotonic)

@@ -1,35 +1,46 @@
-"""How far a group can be in a queue in which it has committed nothing, in a log that may lack what consumers have read.
+"""How far a group can be in a queue of a log that may lack what consumers have read.
 
 Where a leader's log may lack messages that were shown, the next messages get their numbers again. Groups that have committed are
 sent back to that (ConsumerOffsetManager.send_back). Of a group without an offset nothing is known: it may begin just now, or have
 read what is lost. Surely true are offsets up to where the queue ended then, and those that this leader has answered since: with
 messages, or to a client that asked where to begin.
+
+For a while after a group went back its commits are judged by that, too: one that was sent before may come late, by a connection
+that its client gave up. Meanwhile no member is told to read from a slave, for how far it gets there the leader does not see.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from brokerd.store import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokerd.consumer_offset import ConsumerOffsetManager
     from brokerd.store import MessageStore
 
 Key = TypeVar("Key")
+Value = TypeVar("Value")
 Queue = tuple[str, str, int]  # topic, group, queue id
 
 # Of each table. What is forgotten costs a group that has committed nothing some messages that it reads again.
 _ENTRIES_MAX: Final = 10_000
+# As long as a connection lasts on which nothing comes (serverChannelMaxIdleTimeSeconds).
+_LATE_COMMITS_S: Final = 120.0
 
 
 class UnprovenOffsets:
     """One broker's, while it leads. Offsets count messages of one queue."""
 
-    def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager, monotonic_s: Callable[[], float]) -> None:
         self._store = store
         self._offsets = offsets
+        self._monotonic_s = monotonic_s
         self._told: dict[Queue, int] = {}
+        self._went_back_s: dict[Queue, float] = {}  # or began
         self._beginnings: dict[tuple[int, str, int], int] = {}  # (connection, topic, queue) -> the offset last answered
         self._refused: dict[Queue, int] = {}  # commits, since the group was last sent back
         self._lost_from: dict[
@@ -38,8 +49,14 @@ class UnprovenOffsets:
 
     def begin_leadership(self) -> None:
         """What an earlier leadership answered may have been truncated since."""
-        for table in (self._told, self._beginnings, self._refused, self._lost_from):
+        for table in (self._told, self._went_back_s, self._beginnings, self._refused, self._lost_from):
             table.clear()
+
+    def went_back(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """A member goes on from there, as a reset wants it."""
+        if self._offsets.losses:
+            self._went_back_s.pop((topic, group, queue_id), None)
+            self._tell((topic, group, queue_id), offset)
 
     def told_beginning(self, connection: int, topic: str, queue_id: int, offset: int) -> None:
         """A client asked where the queue ends, or where it was at a time: a new group begins there."""
@@ -56,9 +73,9 @@ class UnprovenOffsets:
         if not self._concerns(queue):
             return None
         if self._beginnings.get((connection, topic, queue_id)) == asked:
-            _put_bounded(self._told, queue, max(asked, self._told.get(queue, 0)))
+            self._tell(queue, max(asked, self._told.get(queue, 0)))
             return None
-        if not commits and queue not in self._refused:
+        if self._offsets.has_offset(*queue) or (not commits and queue not in self._refused):
             return None
         lost_from = self._first_after_loss(topic, queue_id)
         if asked <= max(lost_from, self._told.get(queue, 0)):
@@ -84,10 +101,23 @@ class UnprovenOffsets:
         """The group is sent what there is from the offset that it asked for to the next one."""
         queue = (topic, group, queue_id)
         if self._concerns(queue) and self.is_proven(topic, group, queue_id, asked):
-            _put_bounded(self._told, queue, max(next_offset, self._told.get(queue, 0)))
+            self._tell(queue, max(next_offset, self._told.get(queue, 0)))
+
+    def must_see(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether the group must read from this leader, which judges its commits by what it was told."""
+        return self._concerns((topic, group, queue_id))
 
     def _concerns(self, queue: Queue) -> bool:
-        return bool(self._offsets.losses) and not self._offsets.has_offset(*queue)
+        if not self._offsets.losses:
+            return False
+        if not self._offsets.has_offset(*queue):
+            return True
+        return queue in self._told and self._monotonic_s() - self._went_back_s.get(queue, -inf) < _LATE_COMMITS_S
+
+    def _tell(self, queue: Queue, offset: int) -> None:
+        _put_bounded(self._told, queue, offset)
+        if queue not in self._went_back_s:
+            _put_bounded(self._went_back_s, queue, self._monotonic_s())
 
     def _first_after_loss(self, topic: str, queue_id: int) -> int:
         loss = self._offsets.losses[0]
@@ -102,7 +132,7 @@ class UnprovenOffsets:
         return found
 
 
-def _put_bounded(known: dict[Key, int], key: Key, offset: int) -> None:
+def _put_bounded(known: dict[Key, Value], key: Key, value: Value) -> None:
     if key not in known and len(known) >= _ENTRIES_MAX:
         del known[next(iter(known))]
-    known[key] = offset
+    known[key] = value

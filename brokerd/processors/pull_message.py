@@ -177,6 +177,7 @@ class PullMessageProcessor:
         if not follows and (commits or now_s - sent_s < _RESET_PATIENCE_S):
             return target
         broker.consumer_offsets.take_reset(*queue)
+        broker.unproven_offsets.went_back(*queue, target)
         del self._reset_sent_s[sent]
         return None
 
@@ -481,10 +482,13 @@ class PullMessageProcessor:
             if not self._is_look(header, credential):
                 self._broker.metering.pulled(header.topic, header.consumer_group, credential, result)
             self._broker.quotas.pulled(credential, header.topic, result.count, result.size_bytes)
-        if code in _TELLS and self._broker.replica.leads:
-            queue = (header.topic, header.consumer_group, header.queue_id)
-            self._broker.unproven_offsets.told(*queue, header.queue_offset, next_begin_offset)
         suggested = self._broker.read_split.suggest(header.topic, header.queue_id, result)
+        if self._broker.replica.leads:
+            queue = (header.topic, header.consumer_group, header.queue_id)
+            if code in _TELLS:
+                self._broker.unproven_offsets.told(*queue, header.queue_offset, next_begin_offset)
+            if self._broker.unproven_offsets.must_see(*queue):
+                suggested = MASTER_ID
         self._write(
             peer, request, code, result.status.name, next_begin_offset, result.min_offset, result.max_offset,
             result.chunks, suggested,

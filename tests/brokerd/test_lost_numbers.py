@@ -290,3 +290,58 @@ def test_a_replica_that_trusted_its_own_end_sends_consumers_back(make_broker: Ma
     new.broker.replica.trust_own_end()
     promote(new, old)
     assert new.broker.consumer_offsets.pending_reset("orders", "g", 0) == 10
+
+
+def gone_back(make_broker: MakeBroker, *, before: int | None) -> BrokerUnderTest:
+    """After a loss a group has consumed the five messages that had come; since then twenty more have."""
+    old, new = filled(make_broker)
+    if before is not None:
+        commit(old, before)
+    replicate(old, new)
+    store(old, LOST)
+    promote(new, old, loses=True)
+    store(new, 5)
+    pull(new, 17, consumed=17)
+    pull(new, 10)
+    commit(new, 15)
+    assert committed(new) == 15
+    store(new, 20)
+    return new
+
+
+@pytest.mark.parametrize("before", [None, 10])
+def test_a_commit_that_was_sent_before_the_group_went_back_and_comes_late_does_not_count(
+    make_broker: MakeBroker, before: int | None
+) -> None:
+    new = gone_back(make_broker, before=before)
+    assert "pull again" in (commit(new, 17).remark or "")
+    assert committed(new) == 15
+    assert where(pull(new, 15, consumed=15)) == (ResponseCode.SUCCESS, "35")
+    commit(new, 17)
+    assert committed(new) == 17
+
+
+def test_after_two_minutes_no_commit_is_late_and_a_member_may_have_read_elsewhere(make_broker: MakeBroker) -> None:
+    new = gone_back(make_broker, before=10)
+    new.clock.advance(120.0)
+    commit(new, 35)
+    assert committed(new) == 35
+
+
+def test_a_group_that_has_just_gone_back_is_not_told_to_read_from_a_slave(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader would not see how far it gets, and take none of its commits."""
+    new = gone_back(make_broker, before=10)
+    monkeypatch.setattr(new.broker.read_split, "suggest", lambda *_: 1)
+    assert pull(new, 15).ext_fields["suggestWhichBrokerId"] == "0"
+    new.clock.advance(120.0)
+    assert pull(new, 15).ext_fields["suggestWhichBrokerId"] == "1"
+
+
+def test_an_operators_reset_after_a_loss_counts_as_what_the_group_was_told(make_broker: MakeBroker) -> None:
+    new = gone_back(make_broker, before=10)
+    new.broker.consumer_offsets.reset("orders", "g", {0: 30})
+    assert where(pull(new, 15)) == (ResponseCode.PULL_OFFSET_MOVED, "30")
+    assert where(pull(new, 30, consumed=30)) == (ResponseCode.SUCCESS, "35")
+    assert committed(new) == 30

@@ -376,10 +376,11 @@ class History:
 
     def sent_on(self, queue: int, asked: int, moved_to: int, *, commits: bool = False) -> None:
         """A client that asked for the messages from one offset on is sent to a later one, and by no reset that stands: past what is
-        gone, or, of the group that `commits`, past what it has consumed, and was sent back from by a reset that is lost.
+        gone, or, of the group that `commits`, past what it has consumed, or a reset passed over, and was sent back from by a
+        reset that is lost.
         """
         for attempt in self._there(queue, range(asked, moved_to)):
-            if commits and attempt.body in self.consumed:
+            if commits and (attempt.body in self.consumed or self.offsets.may_be_skipped(queue, attempt.queue_offset)):
                 continue
             raise Violation(
                 f"a client of queue {queue} was sent from {asked} on to {moved_to}, past message {attempt.number}"

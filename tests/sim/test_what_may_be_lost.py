@@ -98,6 +98,15 @@ def test_no_client_is_sent_past_an_acknowledged_message_that_is_there() -> None:
         history.sent_on(0, 2, 6)
 
 
+def test_a_group_is_sent_past_it_where_a_reset_had_passed_over_it_and_a_later_one_is_lost() -> None:
+    history = observed(r0=1000)
+    stored(history, 5)
+    history.changed(ResetOffset(0, 6, history.offsets.reset_asked(0, 6)), SYNCED)
+    history.sent_on(0, 2, 6, commits=True)
+    with pytest.raises(Violation, match="past message"):
+        history.sent_on(0, 2, 6)
+
+
 def test_a_consumer_that_has_read_a_lost_end_goes_on_where_its_group_has_committed() -> None:
     """From the end of the queue on it would miss what came at the offsets of what was lost."""
     history = observed(r0=1000)

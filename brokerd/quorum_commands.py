@@ -82,10 +82,13 @@ def message_in(request: RemotingCommand) -> Request:
         return BeginEpoch(group=begin.group, leader=begin.leader, epoch=begin.epoch, address=begin.address)
     if request.code == HighwaterRequestCode.REPLICA_END_EPOCH:
         end = request.header(ReplicaEndEpochRequestHeader)
-        successors = tuple(int(part) for part in end.successors.split(";") if part.isascii() and part.isdigit())
-        return EndEpoch(group=end.group, leader=end.leader, epoch=end.epoch, successors=successors)
+        return EndEpoch(group=end.group, leader=end.leader, epoch=end.epoch, successors=_ids_in(end.successors))
     campaign = request.header(ReplicaCampaignRequestHeader)
     return Campaign(group=campaign.group, leader=campaign.leader, epoch=campaign.epoch)
+
+
+def _ids_in(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(";") if part.isascii() and part.isdigit())
 
 
 def reply_to(request: RemotingCommand, answer: Answer) -> RemotingCommand:
@@ -101,6 +104,7 @@ def reply_to(request: RemotingCommand, answer: Answer) -> RemotingCommand:
             incarnation=answer.incarnation,
             log_may_be_incomplete=answer.log_may_be_incomplete,
             joined=answer.joined,
+            known=";".join(map(str, answer.known)),
             leader=answer.leader,
             leader_address=answer.leader_address,
         )
@@ -122,6 +126,7 @@ def answer_in(reply: RemotingCommand, request: Request) -> Answer:
         incarnation=header.incarnation,
         log_may_be_incomplete=header.log_may_be_incomplete,
         joined=header.joined,
+        known=_ids_in(header.known),
         leader=header.leader,
         leader_address=header.leader_address,
         reason=header.reason,

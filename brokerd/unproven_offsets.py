@@ -75,12 +75,16 @@ class UnprovenOffsets:
         if self._beginnings.get((connection, topic, queue_id)) == asked:
             self._tell(queue, max(asked, self._told.get(queue, 0)))
             return None
-        if self._offsets.has_offset(*queue) or (not commits and queue not in self._refused):
+        if not commits and queue not in self._refused:
             return None
         lost_from = self._first_after_loss(topic, queue_id)
         if asked <= max(lost_from, self._told.get(queue, 0)):
             return None
+        if self._offsets.has_offset(*queue):  # another member has gone back: this one was away, or has had no turn
+            return max(self._offsets.query(*queue), 0)
         self._refused.pop(queue, None)
+        self._went_back_s.pop(queue, None)
+        self._tell(queue, max(lost_from, self._told.get(queue, 0)))
         return lost_from
 
     def is_proven(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
@@ -94,8 +98,9 @@ class UnprovenOffsets:
             return False
 
     def refused(self, topic: str, group: str, queue_id: int) -> None:
-        """A commit of the group was: its next pull is sent back, whether it says that it commits or not."""
-        _put_bounded(self._refused, (topic, group, queue_id), 1)
+        """A commit of the group was. If it has no offset, its next pull is sent back, whether it says that it commits or not."""
+        if not self._offsets.has_offset(topic, group, queue_id):
+            _put_bounded(self._refused, (topic, group, queue_id), 1)
 
     def told(self, topic: str, group: str, queue_id: int, asked: int, next_offset: int) -> None:
         """The group is sent what there is from the offset that it asked for to the next one."""
@@ -105,13 +110,13 @@ class UnprovenOffsets:
 
     def must_see(self, topic: str, group: str, queue_id: int) -> bool:
         """Whether the group must read from this leader, which judges its commits by what it was told."""
-        return self._concerns((topic, group, queue_id))
+        return bool(self._offsets.losses) and self._may_come_late((topic, group, queue_id))
 
     def _concerns(self, queue: Queue) -> bool:
-        if not self._offsets.losses:
-            return False
-        if not self._offsets.has_offset(*queue):
-            return True
+        return bool(self._offsets.losses) and (not self._offsets.has_offset(*queue) or self._may_come_late(queue))
+
+    def _may_come_late(self, queue: Queue) -> bool:
+        """Whether the group went back so lately that what it sent before may still come."""
         return queue in self._told and self._monotonic_s() - self._went_back_s.get(queue, -inf) < _LATE_COMMITS_S
 
     def _tell(self, queue: Queue, offset: int) -> None:

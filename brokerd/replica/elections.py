@@ -313,7 +313,7 @@ class Elections:
         self._change(members.with_voter(replica_id, incarnation), now_s, now_ms)
 
     def remove_voter(self, replica_id: int, now_s: float, now_ms: int) -> None:
-        """Make a voter an observer; it need not be alive.
+        """Make a voter an observer, or one that was to count again by its new disk; it need not be alive.
 
         A majority of those that remain must be in sync, the leader included: else the change could not be confirmed, and what
         the one that goes holds would be on too few disks.
@@ -321,7 +321,7 @@ class Elections:
         own_id = self._replica.settings.replica_id
         if replica_id == own_id:
             raise RoleRefused(f"replica {replica_id} leads: transfer the leadership first")
-        if replica_id not in self._replica.members.voters:
+        if replica_id not in {*self._replica.members.voters, *self._replica.members.replacing}:
             raise RoleRefused(f"replica {replica_id} is not a voter")
         remaining = self._replica.members.without(replica_id)
         if self._replica.leads and not self.change_pending:

@@ -400,6 +400,7 @@ class Quorum:
             return  # of a round that is over
         if answer.granted:
             self._tally.add(answer.voter, answer.incarnation, log_may_be_incomplete=answer.log_may_be_incomplete)
+            self._tally.add_others(answer.known)
         else:
             self._tally.add_new(answer.voter, answer.incarnation)
         self._count(now_s, ready)
@@ -407,7 +408,8 @@ class Quorum:
     def _count(self, now_s: float, ready: Ready) -> None:
         members = self._log.members
         others = {*self._log.known, *members.replacing} - {*members.voters, self._id}
-        if not self._tally.wins(members, founding=not self._log.last_epoch, others=others):
+        waited_long = now_s - self._alone_from_s >= self.times.doubt
+        if not self._tally.wins(members, founding=not self._log.last_epoch, others=others, waited_long=waited_long):
             if self._request is not None and self._tally.in_doubt and not self._asked_all:
                 self._asked_all = True
                 ready.messages += [(other, self._request) for other in sorted(others)]
@@ -437,6 +439,7 @@ class Quorum:
             incarnation=self._log.incarnation,
             log_may_be_incomplete=self._log.log_may_be_incomplete,
             joined=self._log.joined or not is_ours,
+            known=tuple(sorted({*self._log.known, *self._log.members.replacing})),
             leader=self.leader if is_ours else None,
             leader_address=self.leader_address if is_ours else None,
             reason=reason or "",

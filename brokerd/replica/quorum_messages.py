@@ -34,6 +34,7 @@ class VoteAnswer:
     incarnation: str = ""  # which disk answers; "" from a version that does not say
     log_may_be_incomplete: bool = False  # its log may lack what it once held: see Tally.wins
     joined: bool = True  # it has held all that was committed once; an empty disk has not, and grants nothing
+    known: tuple[int, ...] = ()  # the other replicas that it has ever seen
     leader: int | None = None
     leader_address: str | None = None
     reason: str = ""

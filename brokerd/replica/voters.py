@@ -128,6 +128,7 @@ class Tally:
         self._granted: dict[int, str] = {}  # the incarnation that answered
         self._incomplete: set[int] = set()
         self._new: dict[int, str] = {}
+        self._others: set[int] = set()
 
     @property
     def granted(self) -> Mapping[int, str]:
@@ -140,6 +141,10 @@ class Tally:
         if log_may_be_incomplete:
             self._incomplete.add(voter)
 
+    def add_others(self, known: Collection[int]) -> None:
+        """One that granted knows these replicas, voters or not."""
+        self._others.update(known)
+
     def add_new(self, replica_id: int, incarnation: str) -> None:
         """It does not vote: it has never held all that was committed, so no record has made this disk a voter."""
         self._new[replica_id] = incarnation
@@ -149,22 +154,29 @@ class Tally:
         """Whether a log of those that granted may be incomplete: then the other replicas must be asked, too (`wins`)."""
         return bool(self._incomplete)
 
-    def wins(self, members: Members, *, founding: bool, others: Collection[int] = ()) -> bool:
-        """Whether these are enough. `founding`: no one has led this log before. `others`: replicas known that are no voters."""
+    def wins(
+        self, members: Members, *, founding: bool, others: Collection[int] = (), waited_long: bool = False
+    ) -> bool:
+        """Whether these are enough. `founding`: no one has led this log before. `others`: replicas that are known. `waited_long`:
+        for those of them that are no voters, by all that is left.
+        """
         granted = self._granted_by(members)
         # All must agree to a founding, lest some empty disks found the group again without the one that has its log.
         if len(granted) < (len(members.voters) if founding else members.majority):
             return False
         if not self._hold_all(members):
             return False
-        # Of those in doubt, what is missing may name one more voter. Never two: a second change waits for the first, and
-        # then those that answer for that one have its record.
-        may_be_voters = others if self._incomplete else ()
-        return all(
-            (other in self._new and members.knows(other, self._new[other]))
-            or self._hold_all(replace(members, voters=(*members.voters, other)))
-            for other in may_be_voters
-        )
+        if not self._incomplete or (waited_long and len(granted) == len(members.voters)):
+            return True
+        # What is missing of those in doubt may name one voter less, or one more. Never two: a second change waits for the
+        # first, and then those that answer for that one have its record.
+        fewer = [members.without(voter) for voter in members.voters]
+        more = [
+            replace(members, voters=(*members.voters, other))
+            for other in {*others, *self._others} - {*members.voters}
+            if not (other in self._new and members.knows(other, self._new[other]))
+        ]
+        return all(self._hold_all(one) for one in (*fewer, *more))
 
     def _granted_by(self, members: Members) -> set[int]:
         return {

@@ -345,3 +345,36 @@ def test_an_operators_reset_after_a_loss_counts_as_what_the_group_was_told(make_
     assert where(pull(new, 15)) == (ResponseCode.PULL_OFFSET_MOVED, "30")
     assert where(pull(new, 30, consumed=30)) == (ResponseCode.SUCCESS, "35")
     assert committed(new) == 30
+
+
+def test_a_member_that_was_away_while_another_went_back_goes_back_too(make_broker: MakeBroker) -> None:
+    """It has its old messages at hand; what it committed after two minutes passed over two messages."""
+    new = gone_back(make_broker, before=10)
+    assert where(pull(new, 17, consumed=17)) == (ResponseCode.PULL_OFFSET_MOVED, "15")
+    assert committed(new) == 15
+
+
+def test_a_group_without_an_offset_that_goes_back_late_is_looked_after_from_then_on(make_broker: MakeBroker) -> None:
+    old, new = filled(make_broker)
+    replicate(old, new)
+    store(old, LOST)
+    promote(new, old, loses=True)
+    pull(new, 10)  # one member waits here
+    new.clock.advance(121.0)
+    store(new, 5)
+    assert where(pull(new, 17, consumed=17)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+    pull(new, 10)
+    commit(new, 15)
+    store(new, 20)
+    commit(new, 17)
+    assert committed(new) == 15
+
+
+def test_a_group_that_commits_nothing_reads_from_slaves_again_after_two_minutes(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    monkeypatch.setattr(new.broker.read_split, "suggest", lambda *_: 1)
+    assert pull(new, 10).ext_fields["suggestWhichBrokerId"] == "0"
+    new.clock.advance(120.0)
+    assert pull(new, 10).ext_fields["suggestWhichBrokerId"] == "1"

@@ -205,3 +205,16 @@ def test_an_epoch_file_of_that_age_is_read() -> None:
     old = msgspec.convert(state, type=type(group[1].replica.saved))
     assert [members.voters for _, members in old.member_history] == [(0, 1, 2)]
     assert old.member_history[0][1].incarnations == ()
+
+
+def test_one_that_dies_before_it_is_adopted_can_be_removed() -> None:
+    group = QuorumGroup.led()
+    group[2].replace_disk()
+    group[2].replica.saw_epoch(1, "r0")
+    group.level()
+    group[0].tick()
+    group.level()
+    group[2].up = False
+    assert group[0].replica.members.replacing
+    group[0].elections.remove_voter(2, group[0].now_s, FIRST_MS)
+    assert not group[0].replica.members.replacing

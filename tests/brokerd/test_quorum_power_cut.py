@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from brokerd.replica.in_sync import SendVerdict
-from tests.brokerd.quorum_group import LONG_S, TIMES, QuorumGroup
+from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, QuorumGroup
 
 
 def in_memory_group(count: int = 3) -> QuorumGroup:
@@ -236,3 +236,74 @@ def test_an_observer_that_is_away_may_be_one_that_a_lost_record_made_a_voter() -
     assert group.leaders == []
     campaign(group, TIMES.doubt)
     assert len(group.leaders) == 1
+
+
+def test_a_removal_that_one_of_four_has_lost_may_have_made_two_a_majority() -> None:
+    group = QuorumGroup.led(4, durable_counts=False)
+    group.isolate(3)
+    group[0].elections.remove_voter(3, group[0].now_s, FIRST_MS)
+    group[0].held_changed()
+    group.isolate(2)
+    end = group[0].append(b"acknowledged")
+    for _ in range(3):
+        group[1].pull(flush=False)
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+    group[1].up = False
+    group[0].lose_power()
+    group.rejoin(2)
+    group.rejoin(3)
+    campaign(group)
+    assert group.leaders == []
+    group[1].up = True
+    campaign(group)
+    (leader,) = group.leaders
+    assert b"acknowledged" in bodies(group, leader)
+
+
+def test_a_voter_that_the_candidate_does_not_know_is_waited_for_where_one_that_grants_knows_it() -> None:
+    """4 was added while 3 was cut off, and 0 has lost the record: what was acknowledged is with 1 and 4, which are down."""
+    group = QuorumGroup.led(4, observers=1, durable_counts=False)
+    group.isolate(3)
+    group.isolate(2)
+    group[0].elections.add_voter(4, group[0].now_s, FIRST_MS)
+    group[0].held_changed()
+    end = group[0].append(b"acknowledged")
+    for _ in range(3):
+        for number in (1, 4):
+            group[number].pull(flush=False)
+    assert group[0].replica.verdict(end) is SendVerdict.SEND_OK
+    group[1].up = group[4].up = False
+    group[0].lose_power()
+    group.cuts.clear()
+    assert 4 in group[0].replica.known_replicas
+    assert 4 not in group[3].replica.known_replicas
+    group.wait(LONG_S)
+    group[3].time_out()
+    group.deliver()
+    assert group.leaders == []
+
+
+def restarted_in_doubt(group: QuorumGroup, *numbers: int) -> None:
+    """The first of them has truncated whole records, which may have been durable."""
+    for number in numbers:
+        group[number].restart()
+    group[numbers[0]].replica._save(log_may_be_incomplete=True, may_lack_durable=True)
+
+
+def test_who_was_known_once_and_is_no_voter_by_any_log_is_not_waited_for_for_ever() -> None:
+    group = QuorumGroup.led(2, observers=1)
+    group[1].replica.add_known_replica(2, "r2")
+    group[2].up = False
+    restarted_in_doubt(group, 0, 1)
+    group.live(TIMES.doubt - LONG_S)
+    assert group.leaders == []
+    group.live(4 * LONG_S)
+    assert len(group.leaders) == 1
+
+
+def test_a_voter_is_waited_for_for_ever_where_what_was_durable_may_be_missing() -> None:
+    group = QuorumGroup.led(3)
+    group[2].up = False
+    restarted_in_doubt(group, 0, 1)
+    group.live(2 * TIMES.doubt)
+    assert group.leaders == []

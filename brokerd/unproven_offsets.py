@@ -43,13 +43,14 @@ class UnprovenOffsets:
         self._went_back_s: dict[Queue, float] = {}  # or began
         self._beginnings: dict[tuple[int, str, int], int] = {}  # (connection, topic, queue) -> the offset last answered
         self._refused: dict[Queue, int] = {}  # commits, since the group was last sent back
+        self._commits: dict[Queue, int] = {}  # of those, however long their first message takes
         self._lost_from: dict[
             tuple[str, int, int], int
         ] = {}  # (topic, queue, loss) -> the queue's first offset after it
 
     def begin_leadership(self) -> None:
         """What an earlier leadership answered may have been truncated since."""
-        for table in (self._told, self._went_back_s, self._beginnings, self._refused, self._lost_from):
+        for table in (self._told, self._went_back_s, self._beginnings, self._refused, self._commits, self._lost_from):
             table.clear()
 
     def went_back(self, topic: str, group: str, queue_id: int, offset: int) -> None:
@@ -81,7 +82,7 @@ class UnprovenOffsets:
         if asked <= max(lost_from, self._told.get(queue, 0)):
             return None
         if self._offsets.has_offset(*queue):  # another member has gone back: this one was away, or has had no turn
-            return max(self._offsets.query(*queue), 0)
+            return max(self._offsets.query(*queue), self._store.min_offset(topic, queue_id))
         self._refused.pop(queue, None)
         self._went_back_s.pop(queue, None)
         self._tell(queue, max(lost_from, self._told.get(queue, 0)))
@@ -101,6 +102,7 @@ class UnprovenOffsets:
         """A commit of the group was. If it has no offset, its next pull is sent back, whether it says that it commits or not."""
         if not self._offsets.has_offset(topic, group, queue_id):
             _put_bounded(self._refused, (topic, group, queue_id), 1)
+            _put_bounded(self._commits, (topic, group, queue_id), 1)
 
     def told(self, topic: str, group: str, queue_id: int, asked: int, next_offset: int) -> None:
         """The group is sent what there is from the offset that it asked for to the next one."""
@@ -110,7 +112,10 @@ class UnprovenOffsets:
 
     def must_see(self, topic: str, group: str, queue_id: int) -> bool:
         """Whether the group must read from this leader, which judges its commits by what it was told."""
-        return bool(self._offsets.losses) and self._may_come_late((topic, group, queue_id))
+        queue = (topic, group, queue_id)
+        if not self._offsets.losses:
+            return False
+        return self._may_come_late(queue) or (queue in self._commits and not self._offsets.has_offset(*queue))
 
     def _concerns(self, queue: Queue) -> bool:
         return bool(self._offsets.losses) and (not self._offsets.has_offset(*queue) or self._may_come_late(queue))
@@ -128,7 +133,7 @@ class UnprovenOffsets:
         loss = self._offsets.losses[0]
         known = self._lost_from.get((topic, queue_id, loss))
         if known is not None:
-            return known
+            return max(known, self._store.min_offset(topic, queue_id))  # what has expired is in front of no one
         found = self._store.queue_offset_at(topic, queue_id, loss)
         if found < (
             self._store.queue_end_offset(topic, queue_id) or 0

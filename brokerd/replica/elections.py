@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from brokerd.replica.adoption import next_members
 from brokerd.replica.epoch_file import EpochState
@@ -28,6 +28,9 @@ from brokerd.replica.voters import Members
 from brokerd.store import MessageStore, StoreError
 
 logger = logging.getLogger(__name__)
+
+# After it even a majority that is left may need an operator: what one of them may lack no one who is left can answer for.
+_STRANDED_S: Final = 60.0
 
 
 class _Replica(Protocol):
@@ -249,7 +252,7 @@ class Elections:
         it, and promises it to no other one, since the replica at `leader_address` (None: this one) is to lead in the next. Safe to
         repeat.
         """
-        self._survivors(lost)
+        self._survivors(lost, now_s)
         quorum = self._quorum
         refusal = quorum.why_not_give_up(now_s) or quorum.why_not_promise(epoch, leader_address)
         if refusal is not None:
@@ -272,7 +275,7 @@ class Elections:
             return Outcome()  # the same request, repeated
         if new_epoch <= expected_epoch or replica.epoch != expected_epoch:
             raise RoleRefused(f"this replica is in epoch {replica.epoch}, not {expected_epoch}: read haStatus again")
-        survivors = self._survivors(lost)
+        survivors = self._survivors(lost, now_s)
         if (refusal := quorum.why_not_recover(now_s)) is not None:
             raise RoleRefused(refusal)
         if self._promised_to_lead != expected_epoch:
@@ -286,14 +289,17 @@ class Elections:
         )
         return self._do(quorum.recover(new_epoch, survivors, now_s), now_ms, known)
 
-    def _survivors(self, lost: Collection[int]) -> tuple[int, ...]:
+    def _survivors(self, lost: Collection[int], now_s: float) -> tuple[int, ...]:
         """The voters that are not lost; raises RoleRefused where they elect by themselves, or this replica is none of them."""
         own_id, members = self._replica.settings.replica_id, self._replica.members
         survivors = tuple(voter for voter in members.voters if voter not in lost)
         if own_id not in survivors:
             raise RoleRefused(f"replica {own_id} is no voter, or is called lost itself")
-        if len(survivors) >= members.majority:
-            raise RoleRefused(f"replicas {survivors} are a majority of the voters: they elect a leader by themselves")
+        if len(survivors) >= members.majority and self._quorum.alone_s(now_s) < _STRANDED_S:
+            raise RoleRefused(
+                f"replicas {survivors} are a majority of the voters: they elect a leader by themselves, if not at once, then"
+                f" within {_STRANDED_S:g} s"
+            )
         return survivors
 
     def add_voter(self, replica_id: int, now_s: float, now_ms: int) -> None:

@@ -103,6 +103,9 @@ class Quorum:
         self._request: VoteRequest | None = None  # of the round that the tally counts
         self._asked_all = False  # the replicas that are no voters, too
         self._alone_from_s = now_s  # since when no leader was heard of
+        self._all_granted_from_s: float | None = (
+            None  # since when, meanwhile, all voters have granted, and others are waited for
+        )
         self._pullers: dict[int, Puller] = {}
         self._led_from_s = NEVER
         self._announced_s: dict[int, float] = {}
@@ -213,8 +216,13 @@ class Quorum:
         if epoch == self.epoch and self.leader_address is not None and self.state is not State.LEADER:
             self.state = State.FOLLOWER
             self._heard_s = self._alone_from_s = now_s
+            self._all_granted_from_s = None
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
             self._yielded = False
+
+    def alone_s(self, now_s: float) -> float:
+        """How long no leader was heard of."""
+        return 0.0 if self.state is State.LEADER else now_s - self._alone_from_s
 
     def leader_lost(self, now_s: float) -> None:
         """The connection to the leader was refused or broke: ask the others soon, and let them campaign."""
@@ -408,7 +416,9 @@ class Quorum:
     def _count(self, now_s: float, ready: Ready) -> None:
         members = self._log.members
         others = {*self._log.known, *members.replacing} - {*members.voters, self._id}
-        waited_long = now_s - self._alone_from_s >= self.times.doubt
+        if self._tally.all_granted(members) and self._all_granted_from_s is None:
+            self._all_granted_from_s = now_s
+        waited_long = self._all_granted_from_s is not None and now_s - self._all_granted_from_s >= self.times.doubt
         if not self._tally.wins(members, founding=not self._log.last_epoch, others=others, waited_long=waited_long):
             if self._request is not None and self._tally.in_doubt and not self._asked_all:
                 self._asked_all = True
@@ -608,6 +618,7 @@ class Quorum:
     def _stop_leading(self, why: str, now_s: float, ready: Ready) -> None:
         ready.stopped = why
         self.state = State.UNATTACHED
+        self._alone_from_s, self._all_granted_from_s = now_s, None
         self.leader = self.leader_address = None
         self._pullers = {}
         self._target = None
@@ -618,9 +629,10 @@ class Quorum:
         """Ticks come each 50 ms: a process that had none for long was stopped, or its machine slept."""
         if now_s - self._ticked_s > self.times.recent / 3:
             self._awake_from_s = now_s
-            self._alone_from_s = min(
-                now_s, self._alone_from_s + now_s - self._ticked_s
-            )  # no one could answer meanwhile
+            asleep_s = now_s - self._ticked_s  # no one could answer meanwhile
+            self._alone_from_s = min(now_s, self._alone_from_s + asleep_s)
+            if self._all_granted_from_s is not None:
+                self._all_granted_from_s = min(now_s, self._all_granted_from_s + asleep_s)
         self._ticked_s = max(now_s, self._ticked_s)
 
     def _in_touch(self, now_s: float, within_s: float) -> int:

@@ -154,11 +154,15 @@ class Tally:
         """Whether a log of those that granted may be incomplete: then the other replicas must be asked, too (`wins`)."""
         return bool(self._incomplete)
 
+    def all_granted(self, members: Members) -> bool:
+        """Whether every voter did."""
+        return len(self._granted_by(members)) == len(members.voters)
+
     def wins(
         self, members: Members, *, founding: bool, others: Collection[int] = (), waited_long: bool = False
     ) -> bool:
         """Whether these are enough. `founding`: no one has led this log before. `others`: replicas that are known. `waited_long`:
-        for those of them that are no voters, by all that is left.
+        since all voters granted, for those of them that are none.
         """
         granted = self._granted_by(members)
         # All must agree to a founding, lest some empty disks found the group again without the one that has its log.
@@ -166,7 +170,7 @@ class Tally:
             return False
         if not self._hold_all(members):
             return False
-        if not self._incomplete or (waited_long and len(granted) == len(members.voters)):
+        if not self._incomplete or (waited_long and self.all_granted(members)):
             return True
         # What is missing of those in doubt may name one voter less, or one more. Never two: a second change waits for the
         # first, and then those that answer for that one have its record.

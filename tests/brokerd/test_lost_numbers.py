@@ -378,3 +378,28 @@ def test_a_group_that_commits_nothing_reads_from_slaves_again_after_two_minutes(
     assert pull(new, 10).ext_fields["suggestWhichBrokerId"] == "0"
     new.clock.advance(120.0)
     assert pull(new, 10).ext_fields["suggestWhichBrokerId"] == "1"
+
+
+def test_what_retention_has_deleted_since_is_in_front_of_no_one(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new group that begins at the first message that is left is not sent back to where there is none any more."""
+    new, _ = after_a_loss(make_broker, committed=None)
+    pull(new, 10, group="late")
+    monkeypatch.setattr(new.store, "min_offset", lambda *_: 20)
+    commit(new, 20)
+    assert committed(new) == 20
+
+
+def test_a_group_whose_first_message_takes_long_reads_from_the_leader_until_it_has_committed(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, _ = after_a_loss(make_broker, committed=None)
+    monkeypatch.setattr(new.broker.read_split, "suggest", lambda *_: 1)
+    commit(new, 17)
+    pull(new, 17, consumed=17)
+    pull(new, 10)
+    new.clock.advance(121.0)
+    assert pull(new, 10).ext_fields["suggestWhichBrokerId"] == "0"
+    commit(new, 11)
+    assert pull(new, 12).ext_fields["suggestWhichBrokerId"] == "1"

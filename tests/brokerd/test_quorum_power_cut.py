@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from brokerd.replica.errors import RoleRefused
 from brokerd.replica.in_sync import SendVerdict
 from tests.brokerd.quorum_group import FIRST_MS, LONG_S, TIMES, QuorumGroup
 
@@ -307,3 +308,50 @@ def test_a_voter_is_waited_for_for_ever_where_what_was_durable_may_be_missing() 
     restarted_in_doubt(group, 0, 1)
     group.live(2 * TIMES.doubt)
     assert group.leaders == []
+
+
+def test_one_that_led_for_long_and_is_back_waits_as_long_as_any_other() -> None:
+    """0 led for longer than the doubt lasts, and was cut off while 3 became a voter, which is away when 0 is back."""
+    group = QuorumGroup.led(3, observers=1, durable_counts=False)
+    group.live(TIMES.doubt + LONG_S)
+    group.isolate(0)
+    campaign(group, 3 * LONG_S)
+    (leader,) = (number for number in group.leaders if number)
+    other = 3 - leader
+    group[3].replica.saw_epoch(group[leader].replica.epoch, f"r{leader}")
+    campaign(group)
+    group[leader].elections.add_voter(3, group[leader].now_s, FIRST_MS)
+    end = group[leader].append(b"acknowledged")
+    group[leader].held_changed()
+    for _ in range(4):
+        group[other].pull(flush=False)
+        group[3].pull()
+    assert group[leader].replica.verdict(end) is SendVerdict.SEND_OK
+    group[leader].lose_power()
+    group[other].lose_power()
+    for number in (leader, other):
+        group[number].replica.add_known_replica(3, "r3")
+    group.rejoin(0)
+    group.isolate(3)
+    campaign(group, TIMES.doubt - 2 * LONG_S)
+    assert group.leaders == []
+    group.rejoin(3)
+    campaign(group)
+    (leader,) = group.leaders
+    assert b"acknowledged" in bodies(group, leader)
+
+
+def test_a_majority_that_elects_no_one_for_a_minute_may_be_recovered() -> None:
+    """Of four, one may lack what was durable, and one is lost for good: the other two may have been outvoted by them."""
+    group = QuorumGroup.led(4)
+    group[3].up = False
+    restarted_in_doubt(group, 0, 1, 2)
+    group.live(2.0)
+    with pytest.raises(RoleRefused, match="they elect a leader by themselves"):
+        group[1].elections.promise_recovery({3}, 9, None, group[1].now_s)
+    group.live(60.0)
+    assert group.leaders == []
+    group[1].elections.promise_recovery({3}, 9, None, group[1].now_s)
+    group[1].elections.recover({3}, 9, 10, group[1].now_s, FIRST_MS)
+    assert group.leaders == [1]
+    assert group[1].replica.members.voters == (0, 1, 2)

@@ -66,6 +66,27 @@ class Puller:
         return self.joined and now_s - self.followed_s <= within_s
 
 
+class _Stretch:
+    """A time in which something is seen again and again, never longer than `gap_s` apart: a suspension longer than that ends it."""
+
+    def __init__(self, gap_s: float) -> None:
+        self._gap_s = gap_s
+        self.end()
+
+    def end(self) -> None:
+        self._from_s = self._last_s = NEVER
+
+    def note(self, now_s: float) -> None:
+        """It is seen."""
+        if now_s - self._last_s > self._gap_s:
+            self._from_s = now_s
+        self._last_s = now_s
+
+    def lasted_s(self, now_s: float) -> float:
+        """How long, until now; 0 when it is over."""
+        return now_s - self._from_s if now_s - self._last_s <= self._gap_s else 0.0
+
+
 class Quorum:
     """See the module. Times are seconds of one monotonic clock, offsets bytes of the CommitLog.
 
@@ -103,9 +124,8 @@ class Quorum:
         self._request: VoteRequest | None = None  # of the round that the tally counts
         self._asked_all = False  # the replicas that are no voters, too
         self._alone_from_s = now_s  # since when no leader was heard of
-        self._all_granted_from_s: float | None = (
-            None  # since when, meanwhile, all voters have granted, and others are waited for
-        )
+        # In which all voters grant, and others are waited for.
+        self._granted_for = _Stretch(2 * self.times.pull_timeout[1])
         self._pullers: dict[int, Puller] = {}
         self._led_from_s = NEVER
         self._announced_s: dict[int, float] = {}
@@ -216,7 +236,7 @@ class Quorum:
         if epoch == self.epoch and self.leader_address is not None and self.state is not State.LEADER:
             self.state = State.FOLLOWER
             self._heard_s = self._alone_from_s = now_s
-            self._all_granted_from_s = None
+            self._granted_for.end()
             self._deadline_s = now_s + self._draw(self.times.pull_timeout)
             self._yielded = False
 
@@ -416,9 +436,9 @@ class Quorum:
     def _count(self, now_s: float, ready: Ready) -> None:
         members = self._log.members
         others = {*self._log.known, *members.replacing} - {*members.voters, self._id}
-        if self._tally.all_granted(members) and self._all_granted_from_s is None:
-            self._all_granted_from_s = now_s
-        waited_long = self._all_granted_from_s is not None and now_s - self._all_granted_from_s >= self.times.doubt
+        if self._tally.in_doubt and self._tally.all_granted(members):
+            self._granted_for.note(now_s)
+        waited_long = self._granted_for.lasted_s(now_s) >= self.times.doubt
         if not self._tally.wins(members, founding=not self._log.last_epoch, others=others, waited_long=waited_long):
             if self._request is not None and self._tally.in_doubt and not self._asked_all:
                 self._asked_all = True
@@ -618,7 +638,8 @@ class Quorum:
     def _stop_leading(self, why: str, now_s: float, ready: Ready) -> None:
         ready.stopped = why
         self.state = State.UNATTACHED
-        self._alone_from_s, self._all_granted_from_s = now_s, None
+        self._alone_from_s = now_s
+        self._granted_for.end()
         self.leader = self.leader_address = None
         self._pullers = {}
         self._target = None
@@ -631,8 +652,6 @@ class Quorum:
             self._awake_from_s = now_s
             asleep_s = now_s - self._ticked_s  # no one could answer meanwhile
             self._alone_from_s = min(now_s, self._alone_from_s + asleep_s)
-            if self._all_granted_from_s is not None:
-                self._all_granted_from_s = min(now_s, self._all_granted_from_s + asleep_s)
         self._ticked_s = max(now_s, self._ticked_s)
 
     def _in_touch(self, now_s: float, within_s: float) -> int:

@@ -187,7 +187,8 @@ def judge_recovery(voters: Collection[int], answers: Mapping[int, Standing], wan
     counted is lost for good.
 
     An acknowledged record is on a majority of the voters. Where a majority is lost, it may have been on lost ones alone: no
-    promise can rule that out, so there is no clean recovery. The replica that holds most is the only one that may lead.
+    promise can rule that out, so there is no clean recovery. The replica that holds most is the only one that may lead. Of a
+    majority that is left one log may be incomplete, so that it elects no one: after a minute the brokers allow it, too.
     """
     counted = {key: one for key, one in answers.items() if key in voters and not one.disk_is_new}
     lost = tuple(sorted(set(voters) - counted.keys()))
@@ -195,7 +196,8 @@ def judge_recovery(voters: Collection[int], answers: Mapping[int, Standing], wan
     best = max(counted.values(), key=lambda one: one.position, default=None)
     wanted = counted.get(wanted_id)
     problem = None
-    if len(counted) > len(voters) // 2:
+    may_be_stranded = bool(lost) and any(one.log_may_be_incomplete for one in counted.values())
+    if len(counted) > len(voters) // 2 and not may_be_stranded:
         problem = say_count(
             "%(names)s answers with the disks that counted, a majority of %(all)s voters: they elect a leader by themselves.",
             "%(names)s answer with the disks that counted, a majority of %(all)s voters: they elect a leader by themselves.",

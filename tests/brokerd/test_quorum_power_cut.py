@@ -355,3 +355,38 @@ def test_a_majority_that_elects_no_one_for_a_minute_may_be_recovered() -> None:
     group[1].elections.recover({3}, 9, 10, group[1].now_s, FIRST_MS)
     assert group.leaders == [1]
     assert group[1].replica.members.voters == (0, 1, 2)
+
+
+def test_what_a_candidate_waited_before_it_was_cut_off_counts_no_more() -> None:
+    """All granted to 0 once, and then it was away: 3, which it waited for, has become a voter, and is away again."""
+    group = QuorumGroup.led(3, observers=1, durable_counts=False)
+    for number in range(3):
+        group[number].replica.add_known_replica(3, "r3")
+        group[number].restart()
+    for number in (0, 1):
+        group[number].replica._save(log_may_be_incomplete=True)
+    group[3].up = False
+    group.wait(LONG_S)
+    group[0].time_out()
+    group.deliver()
+    assert group.leaders == []
+    group.isolate(0)
+    group[3].up = True
+    campaign(group, TIMES.doubt + 2 * LONG_S)
+    (leader,) = group.leaders
+    other = 3 - leader
+    group[3].replica.saw_epoch(group[leader].replica.epoch, f"r{leader}")
+    campaign(group)
+    group[leader].elections.add_voter(3, group[leader].now_s, FIRST_MS)
+    end = group[leader].append(b"acknowledged")
+    group[leader].held_changed()
+    for _ in range(4):
+        group[other].pull(flush=False)
+        group[3].pull()
+    assert group[leader].replica.verdict(end) is SendVerdict.SEND_OK
+    for number in (leader, other):
+        group[number].lose_power()
+    group.rejoin(0)
+    group.isolate(3)
+    campaign(group, TIMES.doubt - 3 * LONG_S)
+    assert group.leaders == []

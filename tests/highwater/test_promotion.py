@@ -417,6 +417,8 @@ def test_what_an_old_leader_said_when_it_led_no_more_shows_what_it_has_shown(
     [
         ([said(2)], 2, None),
         ([said(1), said(2)], 2, "a majority of 3 voters"),
+        ([said(1), said(2, log_may_be_incomplete=True)], 1, None),  # the brokers say whether it has been a minute
+        ([said(0), said(1), said(2, log_may_be_incomplete=True)], 1, "a majority of 3 voters"),
         ([said(1, disk_is_new=True), said(2)], 2, None),
         ([said(2)], 1, "Replica 1 does not answer"),
         ([said(1, disk_is_new=True), said(2)], 1, "no voter whose disk counted"),
@@ -424,7 +426,7 @@ def test_what_an_old_leader_said_when_it_led_no_more_shows_what_it_has_shown(
         ([said(2), said(7, held=9000)], 7, "is no voter"),
     ],
 )
-def test_a_group_goes_on_without_a_lost_majority_only(
+def test_a_group_goes_on_only_without_those_that_it_cannot_elect_without(
     answers: list[Standing], wanted: int, problem: str | None
 ) -> None:
     recovery = judge_recovery([0, 1, 2], by_id(*answers), wanted)

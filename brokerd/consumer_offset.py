@@ -222,13 +222,16 @@ class ConsumerOffsetManager:
         """How often the group's offset in a queue was reset."""
         return self._reset_counts.get(topic + _SEPARATOR + group, {}).get(queue_id, 0)
 
-    def send_back(self, loss_offset: int) -> None:
+    def send_back(self, loss_offset: int, *, from_the_beginning: bool = False) -> None:
         """Reset every group's offset in every queue to where it is: what its members have read beyond that may be lost. It is so
-        from `loss_offset` on, where the leader's epoch begins in the log, in bytes.
+        from `loss_offset` on, where the leader's epoch begins in the log, in bytes. Or groups without an offset may have read
+        others from the beginning on.
 
         The next messages get the same numbers. A member that still had its old position would pass over them, and its commits
         would have its successors do so, too. In memory only: for the base that a leader begins with.
         """
+        if from_the_beginning and 0 not in self._losses:
+            self._losses.insert(0, 0)
         self._losses.append(loss_offset)
         for topic, group, queue_id, offset in _rows(self._offsets):
             key = topic + _SEPARATOR + group

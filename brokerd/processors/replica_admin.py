@@ -80,7 +80,8 @@ def promote(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
             raise RoleRefused(_ASSIGNED)
         else:
             epochs, in_sync = (header.expected_epoch, header.new_epoch), _ids_in(header.in_sync)
-            broker.replica.promote(*epochs, *now, in_sync, with_incomplete_log=header.with_incomplete_log)
+            lossy = {"with_incomplete_log": header.with_incomplete_log, "lacks_an_epoch": header.lacks_an_epoch}
+            broker.replica.promote(*epochs, *now, in_sync, **lossy)
     except RoleRefused as refused:
         raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(refused)) from refused
     if lost:

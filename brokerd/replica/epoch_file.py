@@ -61,6 +61,7 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     # Where an epoch of its log begins whose leader's may have lacked what consumers had read: their groups have yet to be sent back
     # to what they have committed (services/metadata_log.py).
     lacks_shown_from: int | None = None
+    lacks_an_epoch: bool = False  # and consumers may have read others in the place of any message
     # A cache as the epoch map is.
     members: tuple[SavedMembers, ...] = ()
     # Which disk this is, drawn once: of a quorum-led group (adoption.py). And of the entries of `members`, in their order.

@@ -7,6 +7,8 @@ policy (mode_change.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -36,6 +38,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     min_in_sync_replicas: int = 1
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Lacks:
+    """What a leader's log may lack when it begins: `shown`, of the end of another one, which consumers may have read; `an_epoch`,
+    all that someone led in, so that consumers may have read others in the place of any of its messages.
+    """
+
+    shown: bool = False
+    an_epoch: bool = False
+
+
+LACKS_NOTHING: Final = Lacks()
+
+
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The body, JSON. `voters` and `mode` say who counts from here on; modes with an assigned leader write both for the record."""
 
@@ -50,6 +65,7 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     start_offset: int | None = None
     # Its leader's log may have lacked what consumers had read of the one before.
     may_lack_shown: bool | msgspec.UnsetType = msgspec.UNSET
+    lacks_an_epoch: bool | msgspec.UnsetType = msgspec.UNSET
     preferred: int | None = None
     incarnations: dict[int, str] | msgspec.UnsetType = msgspec.UNSET  # of the voters' disks, see voters.py
     in_sync_replicas: int | msgspec.UnsetType = msgspec.UNSET  # of a "mode" record, as the next
@@ -85,7 +101,7 @@ def epoch_record(
     start_offset: int | None,
     now_ms: int,
     *,
-    may_lack_shown: bool = False,
+    lacks: Lacks = LACKS_NOTHING,
 ) -> EpochRecord:
     """The record of a leader in `mode`; `members` are the voters, or, where the leader is assigned, all replicas."""
     return EpochRecord(
@@ -96,7 +112,8 @@ def epoch_record(
         mode=mode,
         timestamp_ms=now_ms,
         start_offset=start_offset,
-        may_lack_shown=may_lack_shown or msgspec.UNSET,
+        may_lack_shown=lacks.shown or msgspec.UNSET,
+        lacks_an_epoch=lacks.an_epoch or msgspec.UNSET,
         preferred=members.preferred,
         incarnations=dict(members.incarnations) if mode == Mode.DLEDGER else msgspec.UNSET,
         in_sync_replicas=msgspec.UNSET if policy is None else policy.in_sync_replicas,
@@ -154,10 +171,13 @@ def epochs_in(data: bytes) -> list[tuple[int, int]]:
     return [_start(message, record) for message, record in _records_in(data) if record.begins_epoch]
 
 
-def losses_in(data: bytes) -> list[int]:
-    """Where epochs begin whose leaders' logs may have lacked what consumers had read, by the records among `data`."""
+def losses_in(data: bytes) -> list[tuple[int, Lacks]]:
+    """Where epochs begin whose leaders' logs may have lacked what consumers had read, by the records among `data`, and what."""
     found = ((message, record) for message, record in _records_in(data) if record.may_lack_shown is True)
-    return [_start(message, record)[1] for message, record in found]
+    return [
+        (_start(message, record)[1], Lacks(shown=True, an_epoch=record.lacks_an_epoch is True))
+        for message, record in found
+    ]
 
 
 def members_in(data: bytes) -> list[tuple[int, Members]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from random import Random
 
 import msgspec
@@ -29,6 +29,8 @@ from brokerd.replica.epoch_file import (
 from brokerd.replica.epoch_map import Divergence, EpochMap
 from brokerd.replica.epoch_record import (
     EPOCH,
+    LACKS_NOTHING,
+    Lacks,
     Policy,
     epoch_message,
     epoch_record,
@@ -299,12 +301,14 @@ class Replica:
         in_sync: Collection[int] = (),
         *,
         with_incomplete_log: bool = False,
+        lacks_an_epoch: bool = False,
     ) -> None:
         """Lead in `new_epoch`, as assigned; raises RoleRefused. Done when the epoch record is appended; flush it.
 
         `in_sync` are the replicas that promised, and are alive: readers wait for them as for those that are in sync.
         `with_incomplete_log`: who decided it knew that this log may lack records at its end. Else a power cut may have taken them
-        since this replica promised, and said what it held; another promise may show who holds them.
+        since this replica promised, and said what it held; another promise may show who holds them. `lacks_an_epoch`: someone may
+        have led in one of which this log has nothing.
         """
         self._refuse_assignment()
         if self.leads and self.epoch == new_epoch:
@@ -318,7 +322,8 @@ class Replica:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
         if self._state.log_may_be_incomplete and not with_incomplete_log:
             raise RoleRefused("this replica's log may have lost its end since it promised: ask the group again")
-        self._lead(new_epoch, now_s, now_ms, in_sync=in_sync, may_lack_shown=with_incomplete_log)
+        lacks = Lacks(shown=with_incomplete_log or lacks_an_epoch, an_epoch=lacks_an_epoch)
+        self._lead(new_epoch, now_s, now_ms, in_sync=in_sync, lacks=lacks)
 
     def begin_reclaim(self, highest_seen: int = 0) -> int:
         """The epoch to ask the other replicas for, above all that anyone has seen. Then end_reclaim().
@@ -458,7 +463,7 @@ class Replica:
         """
         disks = {voter: one for voter, one in granted.items() if self.members.counts(voter)}
         named = members or self.members.having(disks)
-        self._lead(self.epoch, now_s, now_ms, named, may_lack_shown=members is not None)
+        self._lead(self.epoch, now_s, now_ms, named, lacks=Lacks(shown=members is not None))
 
     def append_record(
         self,
@@ -468,7 +473,7 @@ class Replica:
         now_ms: int,
         policy: Policy | None = None,
         *,
-        may_lack_shown: bool = False,
+        lacks: Lacks = LACKS_NOTHING,
     ) -> int:
         """As the leader, write which replicas count, in force at once; returns where the record ends. Raises StoreError."""
         settings = self._settings
@@ -478,7 +483,7 @@ class Replica:
         start_offset = self._store.end_offset if kind == EPOCH else None
         record = epoch_record(
             *(kind, epoch, settings.replica_id, listed, mode, policy, start_offset, now_ms),
-            may_lack_shown=may_lack_shown,
+            lacks=lacks,
         )
         result = self._store.append_needed(epoch_message(record, settings.store_host))
         if elected:
@@ -493,7 +498,7 @@ class Replica:
         members: Members | None = None,
         in_sync: Collection[int] = (),
         *,
-        may_lack_shown: bool = False,
+        lacks: Lacks = LACKS_NOTHING,
     ) -> None:
         self._lease = None
         self.stop_leading()  # a new epoch is not led before its record is there: the append may fail
@@ -501,10 +506,11 @@ class Replica:
         # Its own epoch, too: once the record that says so is damaged, nothing else would tell of which epoch the log's end is.
         begun = (*self._epoch_map_to_save(), (epoch, start_offset))
         led = {"epoch": epoch, "led_epoch": epoch, "role": Role.LEADER, "leader_address": None}
-        may_lack_shown |= self._state.log_may_be_incomplete or self._trusts_own_end
-        lacks_shown_from = start_offset if may_lack_shown else self._state.lacks_shown_from
-        self._save(**led, joined=True, **_COMPLETE, lacks_shown_from=lacks_shown_from, epoch_map=begun)
-        record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms, may_lack_shown=may_lack_shown)
+        if self._state.log_may_be_incomplete or self._trusts_own_end:
+            lacks = replace(lacks, shown=True)
+        noted = self._noted_loss((start_offset, lacks) if lacks.shown else None)
+        self._save(**led, joined=True, **_COMPLETE, **noted, epoch_map=begun)
+        record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms, lacks=lacks)
         self._trusts_own_end = False
         self._epochs.begin(epoch, start_offset)
         self._frozen_until_s = float("-inf")
@@ -514,6 +520,14 @@ class Replica:
         self.modes.write_again(members or self.members, now_ms)
         self.modes.hold_back(now_s)
         self._in_sync.own_held(self.held_offset, now_s)
+
+    def _noted_loss(self, newest: tuple[int, Lacks] | None) -> dict[str, object]:
+        """What the epoch file says of losses, with the newest one, if there is one: where its epoch begins, what its log lacks."""
+        if newest is None:
+            return {}
+        start_offset, lacks = newest
+        pending = self._state.lacks_shown_from is not None and self._state.lacks_an_epoch
+        return {"lacks_shown_from": start_offset, "lacks_an_epoch": lacks.an_epoch or pending}
 
     def adopt_mode(self, change: PendingMode, now_s: float) -> None:
         """A change of the mode is confirmed: this replica acts by it from now on. Raises OSError, and nothing has changed then."""
@@ -693,7 +707,7 @@ class Replica:
                 self._members.note(offset, members)
             if begun or named:
                 self._epochs = epochs
-                self._save(lacks_shown_from=max(losses_in(data), default=self._state.lacks_shown_from))
+                self._save(**self._noted_loss(max(losses_in(data), default=None)))
         # Only of what is held: the offset is this leader's, and what another one sends there later is not confirmed by it.
         confirmed = min(leader_confirm_offset, self._store.end_offset)
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)

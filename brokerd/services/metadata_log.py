@@ -272,9 +272,10 @@ class MetadataLog:
 
     def _write_base(self) -> None:
         broker = self._broker
-        loss = broker.replica.saved.lacks_shown_from
+        saved = broker.replica.saved
+        loss = saved.lacks_shown_from
         if loss is not None and loss not in broker.consumer_offsets.losses:
-            broker.consumer_offsets.send_back(loss)
+            broker.consumer_offsets.send_back(loss, from_the_beginning=saved.lacks_an_epoch)
         broker.consumer_offsets.forget_losses(broker.store.min_physical_offset, but=loss)
         groups = broker.subscription_groups.to_wrapper()
         records = base_records(

@@ -124,14 +124,16 @@ class ReplicaAdmin(AdminBase):
         new_epoch: int,
         in_sync: Sequence[int] = (),
         with_incomplete_log: bool = False,
+        lacks_an_epoch: bool = False,
         lost: Sequence[int] = (),
     ) -> ReplicaStatus:
         """Make the replica the group's master in `new_epoch`, if it is in `expected_epoch` now; safe to repeat.
 
         It does not look at the other replicas: fence the old master first. `in_sync` are those that follow in a moment: readers
-        are shown nothing new before they do. `with_incomplete_log`: although its log may lack records at its end. A group that
-        elects its leader takes it only with `lost`, those of its voters that are gone for good, a majority: see judge_recovery()
-        in highwater/promotion.py. Raises BrokerError when it is refused.
+        are shown nothing new before they do. `with_incomplete_log`: although its log may lack records at its end. `lacks_an_epoch`:
+        someone may have led in one of which its log has nothing: see highwater/promotion.py. A group that elects its leader takes
+        it only with `lost`, those of its voters that are gone for good, a majority: see judge_recovery() there. Raises
+        BrokerError when it is refused.
         """
         request = replica_requests.promote(
             group,
@@ -140,6 +142,7 @@ class ReplicaAdmin(AdminBase):
             new_epoch=new_epoch,
             in_sync=in_sync,
             with_incomplete_log=with_incomplete_log,
+            lacks_an_epoch=lacks_an_epoch,
             lost=lost,
         )
         return await self._status(address, request)

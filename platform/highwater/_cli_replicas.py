@@ -168,6 +168,7 @@ def _asked(
                 new_epoch=request.new_epoch,
                 in_sync=request.in_sync,
                 with_incomplete_log=request.with_incomplete_log,
+                lacks_an_epoch=request.lacks_an_epoch,
             )
 
 

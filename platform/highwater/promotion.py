@@ -398,6 +398,15 @@ def _best_of_all(
     return Decision(best.replica_id, Cleanness(False, because), gives_back=gives_back, may_lack=True)
 
 
+def lacks_an_epoch(group: Group, candidate: Standing, fence: int) -> bool:
+    """Whether someone may have led in an epoch below the fence of which the candidate's log has nothing.
+
+    Where that one's log had left the candidate's no one knows: consumers may have read others in the place of any of its messages.
+    """
+    led = (0 if group.former is None else group.former.epoch or 0, *group.may_have_led.values())
+    return any(candidate.log_epoch < epoch < fence for epoch in led)
+
+
 def ranked_by_position(standings: Iterable[Standing], former_id: int | None) -> list[Standing]:
     """Return the best candidate first: by (last epoch, held offset), then who led last, then by replica id."""
     return sorted(

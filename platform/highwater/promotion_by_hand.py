@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from highwater._admin_replica import PromotionPlan, group_by_promises
 from highwater.errors import HighwaterError, NoRouteError
-from highwater.promotion import Decision, Standing, decide, is_drained, promises_in
+from highwater.promotion import Decision, Standing, decide, is_drained, lacks_an_epoch, promises_in
 from mqwire.bodies import ReplicaStatus
 
 _DRAIN_MS: Final = 10_000
@@ -55,13 +55,16 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Answered by the new leader's ReplicaStatus. `with_incomplete_log`: its log may lack records at its end, and may lead so."""
+    """Answered by the new leader's ReplicaStatus. `with_incomplete_log`: its log may lack records at its end, and may lead so.
+    `lacks_an_epoch`: see promotion.py.
+    """
 
     replica_id: int
     expected_epoch: int
     new_epoch: int
     in_sync: tuple[int, ...]
     with_incomplete_log: bool
+    lacks_an_epoch: bool
     decision: Decision
 
 
@@ -96,14 +99,16 @@ def promotion_by_hand(plan: PromotionPlan, *, may_lose: bool) -> Generator[Reque
         yield from _drain(plan, plan.master, may_lose=may_lose)
     promised = yield from _promises(plan)
     promises = {one.replica_id: Standing.of(one) for one in promised}
-    decision = decide(group_by_promises(plan.group, promised), promises, wanted_id, may_lose=may_lose, may_choose=False)
+    group = group_by_promises(plan.group, promised)
+    decision = decide(group, promises, wanted_id, may_lose=may_lose, may_choose=False)
     if decision.leader_id is None:
         raise NoRouteError(
             f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {wanted_id} is"
         )
     incomplete = decision.may_lack or promises[decision.leader_id].log_may_be_incomplete
     in_sync, agreed = tuple(sorted(promises)), may_lose or incomplete
-    status = yield from _done(Promote(decision.leader_id, ballot.fence, ballot.epoch, in_sync, agreed, decision))
+    lacks = agreed and lacks_an_epoch(group, promises[decision.leader_id], ballot.fence)
+    status = yield from _done(Promote(decision.leader_id, ballot.fence, ballot.epoch, in_sync, agreed, lacks, decision))
     if decision.gives_back:
         raise NoRouteError(
             f"{decision.cleanness.because} So replica {decision.leader_id} leads again, in epoch {status.epoch}; with --yes"

@@ -68,7 +68,9 @@ class ReplicaPromoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
     """REPLICA_PROMOTE (20003): lead `group` in `new_epoch`, if the group is in `expected_epoch` here.
 
     A replica whose log may lack records at its end takes it only with `with_incomplete_log`: what it had promised to hold may be
-    gone by now. A group that elects its leader takes it only with `lost`, its voters that are gone for good, a majority of all.
+    gone by now. `lacks_an_epoch`: someone may have led in an epoch of which its log has nothing, so that consumers may have read
+    others in the place of any of its messages. A group that elects its leader takes it only with `lost`, its voters that are gone
+    for good, a majority of all.
     """
 
     group: str
@@ -76,6 +78,7 @@ class ReplicaPromoteRequestHeader(CustomHeader, frozen=True, kw_only=True):
     expected_epoch: Int64
     new_epoch: Int64
     with_incomplete_log: bool = False
+    lacks_an_epoch: bool = False
     in_sync: str = ""  # ids with ; between them of those that promised: readers wait for them as for replicas in sync
     lost: str = ""  # ids with ; between them
 

@@ -40,12 +40,14 @@ def promote(
     new_epoch: int,
     in_sync: Sequence[int] = (),
     with_incomplete_log: bool = False,
+    lacks_an_epoch: bool = False,
     lost: Sequence[int] = (),
 ) -> ReplicaRequest:
     """Lead in `new_epoch` if you are in `expected_epoch` now; safe to repeat.
 
     `in_sync`: the replicas that promised, and follow in a moment.
     `with_incomplete_log`: it was known, when this was decided, that your log may lack records at its end.
+    `lacks_an_epoch`: someone may have led in one of which the log has nothing.
     `lost`: of a group that elects, its voters that are gone for good.
     """
     return ReplicaRequest(
@@ -57,6 +59,7 @@ def promote(
             new_epoch=new_epoch,
             in_sync=";".join(map(str, in_sync)),
             with_incomplete_log=with_incomplete_log,
+            lacks_an_epoch=lacks_an_epoch,
             lost=";".join(map(str, lost)),
         ),
     )

@@ -73,14 +73,16 @@ def report(leader: BrokerUnderTest, pull: ReplicaPull) -> None:
     leader.broker.held_changed()
 
 
-def promote(broker: BrokerUnderTest, other: BrokerUnderTest, *, loses: bool = False) -> None:
+def promote(
+    broker: BrokerUnderTest, other: BrokerUnderTest, *, loses: bool = False, lacks_an_epoch: bool = False
+) -> None:
     """`broker` leads in an epoch above both; `other` does not know it yet, as a dead one does not. `loses`: it may lack what the
-    other has, and someone has agreed to that.
+    other has, and someone has agreed to that; `lacks_an_epoch`: all of an epoch that another one led in.
     """
     replica = broker.broker.replica
     epoch = max(replica.epoch, other.broker.replica.epoch) + 1
     now = (broker.clock.monotonic(), broker.clock.time_ms())
-    replica.promote(replica.epoch, epoch, *now, with_incomplete_log=loses)
+    replica.promote(replica.epoch, epoch, *now, with_incomplete_log=loses, lacks_an_epoch=lacks_an_epoch)
     broker.broker.role_changed()
 
 

@@ -403,3 +403,25 @@ def test_a_group_whose_first_message_takes_long_reads_from_the_leader_until_it_h
     assert pull(new, 10).ext_fields["suggestWhichBrokerId"] == "0"
     commit(new, 11)
     assert pull(new, 12).ext_fields["suggestWhichBrokerId"] == "1"
+
+
+def test_where_someone_may_have_led_unseen_a_group_without_an_offset_begins_again(make_broker: MakeBroker) -> None:
+    """Its log may have left this one anywhere: what lies in front of where this one ended need not be what the group has read."""
+    old, new = filled(make_broker)
+    replicate(old, new)
+    promote(new, old, loses=True, lacks_an_epoch=True)
+    assert where(pull(new, 10, consumed=10)) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+    commit(new, 10)
+    assert committed(new) == -1
+    pull(new, 0)
+    commit(new, 10)
+    assert committed(new) == 10
+
+
+def test_so_it_does_with_the_next_leader_that_has_but_the_record_of_that(make_broker: MakeBroker) -> None:
+    old, new = filled(make_broker)
+    replicate(old, new)
+    promote(new, old, loses=True, lacks_an_epoch=True)
+    record_only(new, old)
+    promote(old, new)
+    assert where(pull(old, 10, consumed=10)) == (ResponseCode.PULL_OFFSET_MOVED, "0")

@@ -24,6 +24,7 @@ from highwater.promotion import (
     decide,
     is_drained,
     judge_recovery,
+    lacks_an_epoch,
     promises_in,
 )
 from highwater.promotion_by_hand import promotion_by_hand
@@ -450,3 +451,20 @@ def test_a_master_is_drained_when_the_candidate_holds_all_and_every_sender_was_a
     confirmed: int, held: int, drained: bool
 ) -> None:
     assert is_drained(end_offset=100, confirm_offset=confirmed, held_offset=held) is drained
+
+
+@pytest.mark.parametrize(
+    ("former", "may_have_led", "lacks"),
+    [
+        (None, {}, False),
+        (FormerLeader(replica_id=0, epoch=3), {0: 3, 1: 3}, False),
+        (FormerLeader(replica_id=2, epoch=7), {}, True),
+        (FormerLeader(replica_id=0, epoch=3), {2: 7}, True),
+        (FormerLeader(replica_id=0, epoch=3), {1: 9}, False),  # this promotion's own
+    ],
+)
+def test_a_candidate_lacks_an_epoch_that_someone_may_have_led_in_after_its_log(
+    former: FormerLeader | None, may_have_led: dict[int, int], lacks: bool
+) -> None:
+    asked = Group(replica_ids=range(3), in_sync_replicas=1, former=former, may_have_led=may_have_led)
+    assert lacks_an_epoch(asked, said(1), fence=8) is lacks

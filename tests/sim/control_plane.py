@@ -406,11 +406,11 @@ class ControlPlane:
                     self.supervisor.stop(self._replicas[replica_id])
             case order.Decide(promotion, candidate_id, fenced):
                 return self._decide(row, promotion, candidate_id, fenced)
-            case order.Promote(replica_id, ballot, in_sync, with_incomplete_log):
+            case order.Promote(replica_id, ballot, in_sync, with_incomplete_log, lacks):
                 self._loop.note(
                     f"promotion: {self._replicas[replica_id]} shall lead in {ballot.epoch}, clean={row.clean}"
                 )
-                promote = Promote(ballot.fence, ballot.epoch, row.clean, in_sync, with_incomplete_log)
+                promote = Promote(ballot.fence, ballot.epoch, row.clean, in_sync, with_incomplete_log, lacks)
                 return (yield from self.ask(replica_id, promote))
             case order.NoteLeader(promotion, status):
                 self.leadership = rows.led(self.leadership, promotion)
@@ -504,6 +504,7 @@ class ControlPlane:
                     clean=decision.cleanness.clean or decision.gives_back,
                     in_sync=request.in_sync,
                     with_incomplete_log=request.with_incomplete_log,
+                    lacks_an_epoch=request.lacks_an_epoch,
                     fenced={*request.in_sync} == plan.group.replica_ids,
                 )
             case _:

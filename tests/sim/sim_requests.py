@@ -100,6 +100,7 @@ class Promote(NamedTuple):
     clean: bool  # what the promoter believes, for the checker; it is not on the real wire
     in_sync: tuple[int, ...] = ()
     with_incomplete_log: bool = False
+    lacks_an_epoch: bool = False
     fenced: bool = True  # by what the promoter did before, for the checker: no one of an older epoch leads any more
 
 

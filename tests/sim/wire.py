@@ -227,6 +227,7 @@ def command_of(request: Any, replica_id: int) -> RemotingCommand:
                     new_epoch=request.new_epoch,
                     in_sync=";".join(map(str, request.in_sync)),
                     with_incomplete_log=request.with_incomplete_log,
+                    lacks_an_epoch=request.lacks_an_epoch,
                 ),
             )
         case Demote():

@@ -216,10 +216,12 @@ def replica_promote(
     new_epoch: int,
     in_sync: Sequence[int] = (),
     with_incomplete_log: bool = False,
+    lacks_an_epoch: bool = False,
     lost: Sequence[int] = (),
 ) -> Answer:
     """Have the replica lead in `new_epoch` if it is in `expected_epoch` now. `in_sync`: who promised, and follows in a moment.
     `with_incomplete_log`: although its log may lack records at its end; else it refuses then.
+    `lacks_an_epoch`: someone may have led in one of which the log has nothing.
     `lost`: of a group that elects, the voters that are gone for good.
     """
     request = replica_requests.promote(
@@ -229,6 +231,7 @@ def replica_promote(
         new_epoch=new_epoch,
         in_sync=in_sync,
         with_incomplete_log=with_incomplete_log,
+        lacks_an_epoch=lacks_an_epoch,
         lost=lost,
     )
     return _change(address, _access(cluster), request, _CHANGE_TIMEOUT_S)

@@ -24,9 +24,9 @@ from controlplane.failover.promotion.fencing import (
     unpromised,
 )
 from controlplane.failover.promotion.safety import promotion_refusal
-from controlplane.failover.promotion.verdict import GroupView, ReplicaView
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, promotion_group, standing_of
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from highwater.promotion import Ballot, Decision, Standing, is_drained
+from highwater.promotion import Ballot, Decision, Standing, is_drained, lacks_an_epoch
 from mqwire.bodies import ReplicaStatus
 
 DRAIN_S = 4.0
@@ -129,13 +129,14 @@ class Decide:
 @dataclass(frozen=True, slots=True)
 class Promote:
     """Have the replica lead, if it has promised nothing newer than the ballot's fence, and its log has lost nothing since, unless
-    `with_incomplete_log` agrees to that. Answered by an Answer.
+    `with_incomplete_log` agrees to that. `lacks_an_epoch`: see promotion.py of the SDK. Answered by an Answer.
     """
 
     replica_id: int
     ballot: Ballot
     in_sync: tuple[int, ...] = ()
     with_incomplete_log: bool = False
+    lacks_an_epoch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +290,8 @@ def promote(promotion: Promotion) -> Order[None]:
         assert promotion.ballot is not None, "reserved before"
         _require_newest(promotion.ballot, view)
         in_sync = tuple(promised_ids(view, promotion.ballot.fence))
-        answer: Answer = yield Promote(promotion.candidate_id, promotion.ballot, in_sync, agreed)
+        lacks = agreed and _lacks_an_epoch(view, promotion.candidate_id, promotion.ballot)
+        answer: Answer = yield Promote(promotion.candidate_id, promotion.ballot, in_sync, agreed, lacks)
         if answer.status is None:
             raise StepNotReady(
                 say(
@@ -300,6 +302,12 @@ def promote(promotion: Promotion) -> Order[None]:
             )
         leading = answer.status
     yield NoteLeader(promotion, leading)
+
+
+def _lacks_an_epoch(view: GroupView, leader_id: int, ballot: Ballot) -> bool:
+    candidate = view.replica(leader_id)
+    standing = None if candidate is None else standing_of(candidate)
+    return standing is not None and lacks_an_epoch(promotion_group(view), standing, ballot.fence)
 
 
 def _with_ballot_to_promise(promotion: Promotion, ballot: Ballot, view: GroupView) -> Order[Promotion]:
@@ -342,7 +350,8 @@ def _give_back_unless_candidate(promotion: Promotion, *, with_incomplete_log: bo
     view: GroupView = yield Look()
     _require_newest(promotion.ballot, view)
     in_sync = tuple(promised_ids(view, promotion.ballot.fence))
-    answer: Answer = yield Promote(former_id, promotion.ballot, in_sync, with_incomplete_log)
+    lacks = with_incomplete_log and _lacks_an_epoch(view, former_id, promotion.ballot)
+    answer: Answer = yield Promote(former_id, promotion.ballot, in_sync, with_incomplete_log, lacks)
     if not answer.came:
         raise StepNotReady(
             say("Replica %(former_id)s does not lead again yet: %(error)s", former_id=former_id, error=answer.error),

@@ -326,7 +326,7 @@ class _Execution:
                 self._let_go()
             case order.Decide(promotion, candidate_id, fenced):
                 return self._decide(promotion, candidate_id, fenced)
-            case order.Promote(replica_id, ballot, in_sync, with_incomplete_log):
+            case order.Promote(replica_id, ballot, in_sync, with_incomplete_log, lacks_an_epoch):
                 return replica_remoting.replica_promote(
                     context.cluster,
                     self._addresses[replica_id],
@@ -336,6 +336,7 @@ class _Execution:
                     new_epoch=ballot.epoch,
                     in_sync=in_sync,
                     with_incomplete_log=with_incomplete_log,
+                    lacks_an_epoch=lacks_an_epoch,
                 )
             case order.NoteSendsStopped(stopped):
                 if stopped:

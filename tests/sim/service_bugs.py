@@ -172,7 +172,7 @@ def _slave_registers_as_the_master() -> Patched:
 def _groups_keep_their_offsets_after_a_loss() -> Patched:
     """Their members read on from numbers that other messages have by now."""
 
-    def only_noted(offsets: ConsumerOffsetManager, loss_offset: int) -> None:
+    def only_noted(offsets: ConsumerOffsetManager, loss_offset: int, *, from_the_beginning: bool = False) -> None:
         offsets.losses.append(loss_offset)
 
     return patch.object(ConsumerOffsetManager, "send_back", only_noted)

@@ -64,8 +64,16 @@ class _Replica(Protocol):
     def append_record(self, kind: str, epoch: int, members: Members, now_ms: int) -> int: ...
 
     def lead_elected(
-        self, granted: Mapping[int, str], now_s: float, now_ms: int, members: Members | None = None
+        self,
+        granted: Mapping[int, str],
+        now_s: float,
+        now_ms: int,
+        members: Members | None = None,
+        *,
+        may_lack_shown: bool,
     ) -> None: ...
+    @property
+    def trusts_own_end(self) -> bool: ...
 
     def remember_vote(self, vote: Vote, *, joined: bool = False) -> None: ...
 
@@ -420,7 +428,9 @@ class Elections:
                 return self._halt(outcome, error)
         if ready.lead:
             try:
-                replica.lead_elected(self._quorum.granted, self._now_s, now_ms, members)
+                quorum = self._quorum
+                granted, may_lack_shown = quorum.granted, quorum.may_lack_shown
+                replica.lead_elected(granted, self._now_s, now_ms, members, may_lack_shown=may_lack_shown)
             except OSError as error:
                 return self._halt(outcome, error)
             except StoreError as error:
@@ -499,6 +509,10 @@ class _ReplicaLog:
     @property
     def log_may_be_incomplete(self) -> bool:
         return self._replica.saved.log_may_be_incomplete
+
+    @property
+    def trusts_own_end(self) -> bool:
+        return self._replica.trusts_own_end
 
     @property
     def may_lack_durable(self) -> bool:

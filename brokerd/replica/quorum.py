@@ -151,6 +151,11 @@ class Quorum:
         return self._tally.granted
 
     @property
+    def may_lack_shown(self) -> bool:
+        """Whether consumers may have read what none of those has any more that voted for it."""
+        return self._tally.may_lack_shown(self._log.members, others=self._others())
+
+    @property
     def transferring_to(self) -> int | None:
         """While it is set no sends are taken."""
         return self._target
@@ -427,15 +432,24 @@ class Quorum:
         if answer.asked_epoch != asked or answer.pre is not (self.state is State.PRE_CANDIDATE):
             return  # of a round that is over
         if answer.granted:
-            self._tally.add(answer.voter, answer.incarnation, log_may_be_incomplete=answer.log_may_be_incomplete)
+            self._tally.add(
+                answer.voter,
+                answer.incarnation,
+                log_may_be_incomplete=answer.log_may_be_incomplete,
+                trusts_own_end=answer.trusts_own_end,
+            )
             self._tally.add_others(answer.known)
         else:
             self._tally.add_new(answer.voter, answer.incarnation)
         self._count(now_s, ready)
 
-    def _count(self, now_s: float, ready: Ready) -> None:
+    def _others(self) -> set[int]:
+        """Replicas that are known, and are no voters."""
         members = self._log.members
-        others = {*self._log.known, *members.replacing} - {*members.voters, self._id}
+        return {*self._log.known, *members.replacing} - {*members.voters, self._id}
+
+    def _count(self, now_s: float, ready: Ready) -> None:
+        members, others = self._log.members, self._others()
         if self._tally.in_doubt and self._tally.all_granted(members):
             self._granted_for.note(now_s)
         waited_long = self._granted_for.lasted_s(now_s) >= self.times.doubt
@@ -468,6 +482,7 @@ class Quorum:
             epoch=self.epoch if is_ours else 0,
             incarnation=self._log.incarnation,
             log_may_be_incomplete=self._log.log_may_be_incomplete,
+            trusts_own_end=self._log.trusts_own_end,
             joined=self._log.joined or not is_ours,
             known=tuple(sorted({*self._log.known, *self._log.members.replacing})),
             leader=self.leader if is_ours else None,

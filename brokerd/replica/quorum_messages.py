@@ -33,6 +33,7 @@ class VoteAnswer:
     epoch: int
     incarnation: str = ""  # which disk answers; "" from a version that does not say
     log_may_be_incomplete: bool = False  # its log may lack what it once held: see Tally.wins
+    trusts_own_end: bool = False  # that was so, and no one who could know better was found
     joined: bool = True  # it has held all that was committed once; an empty disk has not, and grants nothing
     known: tuple[int, ...] = ()  # the other replicas that it has ever seen
     leader: int | None = None

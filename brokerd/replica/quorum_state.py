@@ -111,6 +111,10 @@ class Log(Protocol):
         """Whether its log may lack records at its end that it had, and that counted (epoch_file.py)."""
 
     @property
+    def trusts_own_end(self) -> bool:
+        """Whether that was so, and no one who could know better was found."""
+
+    @property
     def may_lack_durable(self) -> bool:
         """Whether what is missing may have been durable: then no waiting ends in trusting this log."""
 

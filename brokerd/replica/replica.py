@@ -453,17 +453,28 @@ class Replica:
         """Of an election: durable on return; raises OSError. `joined` says that it has a vote from now on."""
         self._save(role=Role.FOLLOWER, joined=joined or self._state.joined, **asdict(vote))
 
+    @property
+    def trusts_own_end(self) -> bool:
+        """Whether its log may lack what it once held, and readers saw, and it waits for no one who could know better."""
+        return self._trusts_own_end
+
     def lead_elected(
-        self, granted: Mapping[int, str], now_s: float, now_ms: int, members: Members | None = None
+        self,
+        granted: Mapping[int, str],
+        now_s: float,
+        now_ms: int,
+        members: Members | None = None,
+        *,
+        may_lack_shown: bool = False,
     ) -> None:
         """A majority voted for this replica in its epoch; raises StoreError when the epoch record cannot be written.
 
         `granted`: the replicas that voted, each with its disk. Where the group knows none of a voter's yet, that one is it.
-        With `members` an operator has said which are left.
+        With `members` an operator has said which are left. `may_lack_shown`: none of those that voted may have what readers saw.
         """
         disks = {voter: one for voter, one in granted.items() if self.members.counts(voter)}
         named = members or self.members.having(disks)
-        self._lead(self.epoch, now_s, now_ms, named, lacks=Lacks(shown=members is not None))
+        self._lead(self.epoch, now_s, now_ms, named, lacks=Lacks(shown=may_lack_shown or members is not None))
 
     def append_record(
         self,

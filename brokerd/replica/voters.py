@@ -127,6 +127,7 @@ class Tally:
     def __init__(self) -> None:
         self._granted: dict[int, str] = {}  # the incarnation that answered
         self._incomplete: set[int] = set()
+        self._trusting: set[int] = set()
         self._new: dict[int, str] = {}
         self._others: set[int] = set()
 
@@ -135,11 +136,15 @@ class Tally:
         """Replica id -> its disk's incarnation."""
         return self._granted
 
-    def add(self, voter: int, incarnation: str, *, log_may_be_incomplete: bool) -> None:
-        """`log_may_be_incomplete`: its log may lack records at its end that it had before a power cut, and that counted."""
+    def add(self, voter: int, incarnation: str, *, log_may_be_incomplete: bool, trusts_own_end: bool = False) -> None:
+        """`log_may_be_incomplete`: its log may lack records at its end that it had before a power cut, and that counted;
+        `trusts_own_end`: that was so, and no one who could know better was found.
+        """
         self._granted[voter] = incarnation
         if log_may_be_incomplete:
             self._incomplete.add(voter)
+        if trusts_own_end:
+            self._trusting.add(voter)
 
     def add_others(self, known: Collection[int]) -> None:
         """One that granted knows these replicas, voters or not."""
@@ -153,6 +158,14 @@ class Tally:
     def in_doubt(self) -> bool:
         """Whether a log of those that granted may be incomplete: then the other replicas must be asked, too (`wins`)."""
         return bool(self._incomplete)
+
+    def may_lack_shown(self, members: Members, *, others: Collection[int] = ()) -> bool:
+        """Of those that have won: whether consumers may have read what none of them has any more."""
+        doubtful = self._incomplete | self._trusting
+        return bool(doubtful) and not all(
+            len(self._granted_by(one) - doubtful) > len(one.voters) - one.majority
+            for one in (members, *self._neighbours(members, others))
+        )
 
     def all_granted(self, members: Members) -> bool:
         """Whether every voter did."""
@@ -174,13 +187,16 @@ class Tally:
             return True
         # What is missing of those in doubt may name one voter less, or one more. Never two: a second change waits for the
         # first, and then those that answer for that one have its record.
+        return all(self._hold_all(one) for one in self._neighbours(members, others))
+
+    def _neighbours(self, members: Members, others: Collection[int]) -> list[Members]:
         fewer = [members.without(voter) for voter in members.voters]
         more = [
             replace(members, voters=(*members.voters, other))
             for other in {*others, *self._others} - {*members.voters}
             if not (other in self._new and members.knows(other, self._new[other]))
         ]
-        return all(self._hold_all(one) for one in (*fewer, *more))
+        return fewer + more
 
     def _granted_by(self, members: Members) -> set[int]:
         return {

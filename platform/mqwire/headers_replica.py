@@ -178,6 +178,7 @@ class ReplicaVoteResponseHeader(CustomHeader, frozen=True, kw_only=True):
     reason: str = ""
     incarnation: str = ""  # of the voter's disk
     log_may_be_incomplete: bool = msgspec.field(default=False, name="inDoubt")  # for a power cut or a failed sync
+    trusts_own_end: bool = False  # it was in doubt, and waited for no one any more
     joined: bool = True  # false: a disk that has never held all that was committed
     known: str = ""  # the ids of the other replicas that the voter has seen: "1;2"
     leader: Int64 | None = None

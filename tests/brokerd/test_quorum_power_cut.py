@@ -390,3 +390,28 @@ def test_what_a_candidate_waited_before_it_was_cut_off_counts_no_more() -> None:
     group.isolate(3)
     campaign(group, TIMES.doubt - 3 * LONG_S)
     assert group.leaders == []
+
+
+@pytest.mark.parametrize("cut", [(0,), (0, 1)])
+def test_who_was_elected_by_all_that_is_left_sends_consumers_back(cut: tuple[int, ...]) -> None:
+    """2 was away; the power cut of both others took what consumers had read, and its own log is whole."""
+    group = in_memory_group()
+    for number in cut:
+        group[number].lose_power()
+    group[2].up = True
+    campaign(group)
+    (leader,) = group.leaders
+    took_all = b"acknowledged" not in bodies(group, leader)
+    assert took_all is (len(cut) == 2)
+    assert (group[leader].replica.saved.lacks_shown_from is not None) is took_all
+
+
+def test_who_was_elected_by_one_that_trusts_its_own_end_sends_consumers_back() -> None:
+    group = in_memory_group()
+    group[1].lose_power()
+    group[0].up = False
+    group[2].up = True
+    group[1].replica.trust_own_end()
+    group.elect(2) if group[2].log >= group[1].log else group.elect(1)
+    (leader,) = group.leaders
+    assert group[leader].replica.saved.lacks_shown_from is not None

@@ -199,6 +199,25 @@ def test_who_said_when_it_promised_that_its_log_may_be_incomplete_is_promoted_so
     assert (promoted.replica_id, promoted.with_incomplete_log) == (1, True)
 
 
+def test_one_that_holds_most_of_what_power_cuts_have_left_is_promoted_as_one_that_may_lack_what_was_shown() -> None:
+    """Its own log is whole; so that it sends consumers back it must be told that the others' are not."""
+    around = Surroundings(ASKED_FOR)
+    around.slaves[0] = slave_view(0, promotable=True, end_offset=800, held_offset=800, log_may_be_incomplete=True)
+    around.slaves[2] = replace(around.slaves[2], log_may_be_incomplete=True)
+    for step in (order.fence, order.promote):
+        carried_out(step(around.promotion), around.carry_out)
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert (promoted.replica_id, promoted.with_incomplete_log) == (1, True)
+
+
+def test_an_agreement_to_a_loss_that_was_not_needed_sends_no_one_back() -> None:
+    around = Surroundings(replace(ASKED_FOR, may_lose=True))
+    for step in (order.fence, order.promote):
+        carried_out(step(around.promotion), around.carry_out)
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert (around.promotion.lossless, promoted.with_incomplete_log) == (True, False)
+
+
 def test_a_loss_that_was_agreed_to_is_one_by_a_log_that_may_be_incomplete_too() -> None:
     agreed = replace(ASKED_FOR, decided_id=1, may_lose=True)
     around = Surroundings(agreed)

@@ -270,19 +270,17 @@ def promote(promotion: Promotion) -> Order[None]:
     leading: ReplicaStatus | None = None
     if not _is_done(promotion, view):
         candidate = _free_to_lead(promotion, view)
-        agreed = promotion.may_lose
         if (
             promotion.ballot is None
             or promotion.decided_id is None
             or has_promised_newer(candidate, promotion.ballot.fence)
             # Perhaps only since it promised: then what was decided goes by what it holds no more, and its page would say so.
-            or (candidate.log_may_be_incomplete and (promotion.lossless or not agreed))
+            or (candidate.log_may_be_incomplete and (promotion.lossless or not promotion.may_lose))
         ):
             if promotion.ballot is not None:
                 _require_newest(promotion.ballot, view)  # what was agreed to be lost was of that moment
             promotion = yield Reserve(promotion, view)
             promotion, incomplete = yield from _decided(promotion, view)
-            agreed = agreed or incomplete
             yield from _give_back_unless_candidate(promotion, with_incomplete_log=incomplete)
             # Of the new fence the view from before it knows nothing: no one would be in sync with the new leader.
             view = yield Look()
@@ -290,8 +288,9 @@ def promote(promotion: Promotion) -> Order[None]:
         assert promotion.ballot is not None, "reserved before"
         _require_newest(promotion.ballot, view)
         in_sync = tuple(promised_ids(view, promotion.ballot.fence))
-        lacks = agreed and _lacks_an_epoch(view, promotion.candidate_id, promotion.ballot)
-        answer: Answer = yield Promote(promotion.candidate_id, promotion.ballot, in_sync, agreed, lacks)
+        may_lack = not promotion.lossless  # by an operator's word, or as every replica's promise allows
+        lacks = may_lack and _lacks_an_epoch(view, promotion.candidate_id, promotion.ballot)
+        answer: Answer = yield Promote(promotion.candidate_id, promotion.ballot, in_sync, may_lack, lacks)
         if answer.status is None:
             raise StepNotReady(
                 say(

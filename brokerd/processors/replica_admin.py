@@ -139,6 +139,7 @@ def reclaim(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
         broker.role_changed()
     answer = ReplicaReclaimResponseHeader(
         granted=granted,
+        log_may_be_incomplete=replica.saved.log_may_be_incomplete,
         reason=reason,
         epoch=replica.epoch,
         last_epoch=replica.epochs.last_epoch,

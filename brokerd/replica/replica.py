@@ -337,8 +337,8 @@ class Replica:
         """All have answered, or one has not: from now on that epoch may be another replica's, like any other."""
         self._reclaiming = None
 
-    def reclaimed(self, epoch: int, now_s: float, now_ms: int) -> None:
-        """Every known replica has agreed to `epoch`: lead again."""
+    def reclaimed(self, epoch: int, now_s: float, now_ms: int, *, may_lack_shown: bool = False) -> None:
+        """Every known replica has agreed to `epoch`: lead again. `may_lack_shown`: the log of one of them may be incomplete."""
         if not self.must_reclaim or epoch <= self.epoch:
             raise RoleRefused(f"epoch {epoch} is not to be reclaimed any more: this replica is in epoch {self.epoch}")
         if self.unknown_replicas:
@@ -346,7 +346,7 @@ class Replica:
         refusal = self._store.refusal
         if refusal is not None:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
-        self._lead(epoch, now_s, now_ms, in_sync=self._state.replicas)
+        self._lead(epoch, now_s, now_ms, in_sync=self._state.replicas, lacks=Lacks(shown=may_lack_shown))
 
     def grant_reclaim(self, *, replica_id: int, epoch: int, last_epoch: int, end_offset: int, address: str) -> None:
         """Agree, durably, that a restarted leader leads in `epoch`; raises RoleRefused.

@@ -89,11 +89,15 @@ class LeaderReclaim:
         epoch = replica.begin_reclaim(max((status.epoch for status, _ in others.values()), default=0))
         try:
             # The longest log first: if it refuses, it reclaims in this one's place, and no other was asked.
-            for replica_id in sorted(others, key=lambda key: _log_of(others[key][0]), reverse=True):
+            in_doubt = [
                 await self._ask(replica_id, others[replica_id][1], epoch)
+                for replica_id in sorted(others, key=lambda key: _log_of(others[key][0]), reverse=True)
+            ]
         finally:
             replica.end_reclaim()
-        replica.reclaimed(epoch, broker.clock.monotonic(), broker.clock.time_ms())
+        # One of those may have led since, and shown what a power cut took from it.
+        now = (broker.clock.monotonic(), broker.clock.time_ms())
+        replica.reclaimed(epoch, *now, may_lack_shown=any(in_doubt))
         broker.role_changed()
 
     async def _find_all(self) -> dict[int, tuple[ReplicaStatus, str]]:
@@ -160,7 +164,8 @@ class LeaderReclaim:
                 " this one does not lead without their agreement; start them, or promote one"
             )
 
-    async def _ask(self, replica_id: int, address: str, epoch: int) -> None:
+    async def _ask(self, replica_id: int, address: str, epoch: int) -> bool:
+        """Returns whether the log of the one that agrees may be incomplete."""
         broker = self._broker
         replica = broker.replica
         header = ReplicaReclaimRequestHeader(
@@ -185,6 +190,7 @@ class LeaderReclaim:
             replica.end_reclaim()
             broker.saw_epoch(answer.epoch, None)
             raise RoleRefused(f"replica {replica_id} does not agree that this one leads again: {answer.reason}")
+        return answer.log_may_be_incomplete
 
 
 def _log_of(status: ReplicaStatus) -> tuple[int, int]:

@@ -127,6 +127,7 @@ class ReplicaReclaimResponseHeader(CustomHeader, frozen=True, kw_only=True):
     """Granted, or why not; and where the answering replica stands."""
 
     granted: bool
+    log_may_be_incomplete: bool = msgspec.field(default=False, name="inDoubt")
     reason: str = ""
     epoch: Int64
     last_epoch: Int64

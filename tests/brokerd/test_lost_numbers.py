@@ -6,10 +6,11 @@ import pytest
 
 from brokerd.store import StoreError
 from mqwire.bodies import ConsumerOffsetSerializeWrapper
-from mqwire.codes import PullSysFlag, RequestCode, ResponseCode
+from mqwire.codes import HighwaterRequestCode, PullSysFlag, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import GetMaxOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from mqwire.headers_pull import PullMessageRequestHeader
+from mqwire.headers_replica import ReplicaReclaimRequestHeader, ReplicaReclaimResponseHeader
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker, RecordingPeer
 from tests.brokerd.replicated_broker import pair, promote, replicate
 
@@ -425,3 +426,32 @@ def test_so_it_does_with_the_next_leader_that_has_but_the_record_of_that(make_br
     record_only(new, old)
     promote(old, new)
     assert where(pull(old, 10, consumed=10)) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+
+
+def test_one_that_leads_again_by_the_word_of_one_that_may_have_lost_more_sends_consumers_back(
+    make_broker: MakeBroker,
+) -> None:
+    """That one may have led meanwhile, and a power cut may have taken what it showed."""
+    old, new = filled(make_broker)
+    commit(old, 10)
+    replicate(old, new)
+    new.broker.replica._save(log_may_be_incomplete=True)
+    old.broker.replica.stop_leading()
+    replica = old.broker.replica
+    epoch = replica.begin_reclaim(new.broker.replica.epoch)
+    answer = new.ask(
+        HighwaterRequestCode.REPLICA_RECLAIM,
+        ReplicaReclaimRequestHeader(
+            group=replica.settings.group,
+            replica_id=replica.settings.replica_id,
+            epoch=epoch,
+            last_epoch=replica.epochs.last_epoch,
+            end_offset=old.store.end_offset,
+            address=replica.settings.address,
+        ),
+    ).header(ReplicaReclaimResponseHeader)
+    assert (answer.granted, answer.log_may_be_incomplete) == (True, True)
+    replica.end_reclaim()
+    replica.reclaimed(epoch, old.clock.monotonic(), old.clock.time_ms(), may_lack_shown=answer.log_may_be_incomplete)
+    old.broker.role_changed()
+    assert where(pull(old, 12, consumed=12)) == (ResponseCode.PULL_OFFSET_MOVED, "10")

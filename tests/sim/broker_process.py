@@ -185,9 +185,9 @@ class BrokerProcess:
                 self._inherits(in_sync, now_s, confirmed)
                 self._promoted(expected_epoch, epoch, *log)
 
-        def watched_reclaimed(epoch: int, now_s: float, now_ms: int) -> None:
+        def watched_reclaimed(epoch: int, now_s: float, now_ms: int, **options: bool) -> None:
             confirmed = replica.confirm_offset
-            reclaimed(epoch, now_s, now_ms)
+            reclaimed(epoch, now_s, now_ms, **options)
             self._inherits(replica.known_replicas, now_s, confirmed)
 
         def watched_reclaim(*, last_epoch: int, end_offset: int, **others: Any) -> None:

@@ -386,14 +386,6 @@ class History:
                 f"a client of queue {queue} was sent from {asked} on to {moved_to}, past message {attempt.number}"
             )
 
-    def power_cut_took_other(self, attempt: Attempt, queue: int, queue_offset: int) -> bool:
-        """Whether another message may have been there that a power cut took from every memory, with ASYNC_FLUSH: who has read that
-        one has read up to there, and those who go on need not know of the power cut.
-        """
-        cuts = [lost for lost in self.lost_ranges if lost.lost_from is not None]
-        others = (other for other in self.at.get((queue, queue_offset), ()) if other is not attempt)
-        return any(lost.explains(copy) for other in others for copy in other.copies for lost in cuts)
-
     # --- what may be lost
 
     def unclean_promotion(self, new_epoch: int, epochs: EpochMap, end_offset: int) -> None:

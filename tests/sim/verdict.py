@@ -201,9 +201,6 @@ def judge_consumed(history: History, offsets: ConsumerOffsetManager, messages: C
         if message.physical_offset + message.size_bytes <= history.expired_below:
             history.counts["messages in front of a consumer that had expired where it read"] += 1
             continue
-        if history.power_cut_took_other(attempt, queue_of(topic, queue_id), offset):
-            history.counts["messages in front of a consumer that are not judged after a power cut"] += 1
-            continue
         raise Violation(
             f"the consumer resumes at {resumes_at} of queue {queue_id} of {topic}, and has never seen message"
             f" {attempt.number} at {offset}"

@@ -6,10 +6,11 @@ import argparse
 import logging
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
-from tests.nemesis.run import MODES, run
+from tests.nemesis.campaign import campaign
+from tests.nemesis.run import MODES, Outcome, run
 
 
 def main() -> int:
@@ -21,27 +22,18 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1)
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # what clients meet in this weather is noted and judged
-    failed = 0
-    for mode in MODES if options.mode == "all" else [options.mode]:
-        for seed in range(options.seed, options.seed + options.runs):
-            print(f"nemesis {mode} --seed {seed} --seconds {options.seconds:g}", flush=True)
-            began_s = time.monotonic()
-            with tempfile.TemporaryDirectory(prefix="nemesis-") as folder:
-                outcome = run(mode, seed, options.seconds, Path(folder), lambda line: print(line, flush=True))
-            for reason in outcome.left_out:
-                print(f"  left out: {reason}")
-            for violation in outcome.violations:
-                print(f"  VIOLATION: {violation}")
-            for (asked, end), count in sorted(outcome.operations.items()):
-                print(f"  {asked} {end}: {count}")
-            failed += bool(outcome.violations)
-            print(
-                f"  {len(outcome.events)} events, {outcome.acknowledged} messages acknowledged, {outcome.committed}"
-                f" offsets committed, {dict(outcome.changes)}, {outcome.consumers} push consumers, seen {dict(outcome.seen)},"
-                f" {len(outcome.violations)} violations, {time.monotonic() - began_s:.0f} s",
-                flush=True,
-            )
-    return 1 if failed else 0
+    modes = MODES if options.mode == "all" else [options.mode]
+    runs = [(mode, seed) for mode in modes for seed in range(options.seed, options.seed + options.runs)]
+    return 1 if campaign(runs, partial(_run, seconds=options.seconds), _say) else 0
+
+
+def _run(mode: str, seed: int, seconds: float) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="nemesis-") as folder:
+        return run(mode, seed, seconds, Path(folder), _say)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,16 @@ from highwater import (
     ReceivedMessage,
     SendStatus,
 )
-from mqwire.bodies import SubscriptionGroupConfig
-from mqwire.codes import RequestCode, ResponseCode
+from mqwire.bodies import ReplicaStatus, SubscriptionGroupConfig
+from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.header import CustomHeader
 from mqwire.headers_group import DeleteSubscriptionGroupRequestHeader
 from mqwire.headers_offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from mqwire.headers_topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from mqwire.message import decode_records
 from tests.daemons import ReplicaGroup
-from tests.nemesis.judge import Acknowledged, Committed, History, OffsetAnswer, SentBack, Table
+from tests.nemesis.judge import Acknowledged, History, OffsetAnswer, Table
+from tests.nemesis.overheard import led_epoch, note_commit, note_pull, overheard
 from tests.remoting import connect, exchange
 from tests.replication.replicas import registered
 
@@ -61,18 +61,19 @@ class Clients:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """All of them, for the length of the block; raises what one of them did not expect."""
-        for queue in range(QUEUES):
-            self._start(partial(self._send, queue))
-        self._start(self._pull)
-        self._start(self._ask)
-        self._start(self._change_tables)
-        self._start(self._push)
-        try:
-            yield
-        finally:
-            self._over.set()
-            for thread in self._threads:
-                thread.join()
+        with overheard(self.history, PUSH_GROUP, TOPIC, self._number_of):
+            for queue in range(QUEUES):
+                self._start(partial(self._send, queue))
+            self._start(self._pull)
+            self._start(self._ask)
+            self._start(self._change_tables)
+            self._start(self._push)
+            try:
+                yield
+            finally:
+                self._over.set()
+                for thread in self._threads:
+                    thread.join()
         if self._failures:
             raise self._failures[0]
 
@@ -153,16 +154,16 @@ class Clients:
             "maxMsgNums": "64", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
             "subscription": "*", "subVersion": "0", "expressionType": "TAG",
         }  # fmt: skip
-        reply = self._exchange(replica, RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=fields))
+        request = RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=fields)
+        asked_s = time.monotonic()
+        reply = self._exchange(replica, request)
         if reply is None or "nextBeginOffset" not in reply.ext_fields:
             return offset
-        following = int(reply.ext_fields["nextBeginOffset"])
-        if reply.code == ResponseCode.PULL_OFFSET_MOVED and following < offset:
-            self.history.sent_back.append(SentBack(PULL_GROUP, queue_id, offset, following, replica))
+        note_pull(self.history, request, reply, asked_s, replica)
         if reply.code == ResponseCode.SUCCESS:
             for message in decode_records(bytes(reply.body)):
                 self.history.seen[PULL_GROUP].add(message.body.decode())
-        return following
+        return int(reply.ext_fields["nextBeginOffset"])
 
     def _commit(self, positions: dict[int, int]) -> None:
         for queue_id, offset in positions.items():
@@ -172,9 +173,10 @@ class Clients:
             header = UpdateConsumerOffsetRequestHeader(
                 consumer_group=PULL_GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=offset
             )
-            reply = self._ask_one(replica, RequestCode.UPDATE_CONSUMER_OFFSET, header, _COMMIT_TIMEOUT_S)
-            if reply is not None and reply.code == ResponseCode.SUCCESS and not reply.remark:
-                self.history.committed.append(Committed(PULL_GROUP, queue_id, offset, time.monotonic()))
+            request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+            reply = self._exchange(replica, request, _COMMIT_TIMEOUT_S)
+            if reply is not None:
+                note_commit(self.history, request, reply)
 
     # --- others
 
@@ -183,22 +185,32 @@ class Clients:
         while not self._over.is_set():
             replica = self._leader()
             if replica is not None:
-                self.ask_offset(replica, PULL_GROUP, random.randrange(QUEUES))
+                self.ask_offset(replica, random.choice((PULL_GROUP, PUSH_GROUP)), random.randrange(QUEUES))
             self._over.wait(_PAUSE_S)
 
     def ask_offset(self, replica: int, group: str, queue_id: int) -> OffsetAnswer | None:
         """What a replica says that the group has committed; None without an answer."""
-        asked_s = time.monotonic()
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group, topic=TOPIC, queue_id=queue_id, set_zero_if_not_found=False
         )
-        reply = self._ask_one(replica, RequestCode.QUERY_CONSUMER_OFFSET, header, _COMMIT_TIMEOUT_S)
+        led = self._led_epoch(replica)
+        asked_s = time.monotonic()
+        request = RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        reply = self._exchange(replica, request, _COMMIT_TIMEOUT_S)
         if reply is None or reply.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
             return None
+        answered_s = time.monotonic()
+        held = led is not None and led == self._led_epoch(replica)
         offset = int(reply.ext_fields["offset"]) if reply.code == ResponseCode.SUCCESS else None
-        answer = OffsetAnswer(group, queue_id, offset, asked_s, replica)
+        answer = OffsetAnswer(group, queue_id, offset, asked_s, answered_s, replica, held)
         self.history.offset_answers.append(answer)
         return answer
+
+    def _led_epoch(self, replica: int) -> int | None:
+        reply = self._exchange(replica, RemotingCommand.request(HighwaterRequestCode.REPLICA_STATUS))
+        if reply is None or reply.code != ResponseCode.SUCCESS:
+            return None
+        return led_epoch(ReplicaStatus.from_json(bytes(reply.body)))
 
     def _change_tables(self) -> None:
         """Make a topic or a group, or delete one. One whose change is not answered is left alone: it may be done at any time."""
@@ -228,10 +240,8 @@ class Clients:
         self._over.wait(_PAUSE_S)
         return None
 
-    def _ask_one(
-        self, replica: int, code: RequestCode, header: CustomHeader, timeout_s: float
-    ) -> RemotingCommand | None:
-        return self._exchange(replica, RemotingCommand.request(code, header), timeout_s)
+    def _number_of(self, address: str) -> int:
+        return next(number for number, replica in enumerate(self._group.replicas) if replica.address == address)
 
     def _exchange(
         self, replica: int, request: RemotingCommand, timeout_s: float = _ASK_TIMEOUT_S

@@ -51,6 +51,8 @@ OPERATIONS = {
     "sync": (Kind.SWITCH, Kind.FAIL_OVER),
     "changing": (Kind.CHANGE_MODE, Kind.CHANGE_MODE),
 }
+# A full disk may fail a sync; and where a promotion turns out not to be clean, the leadership is given back to a log in doubt.
+MAY_COST_A_LOG_ITS_END = (Kind.FULL_DISK, Kind.SWITCH, Kind.FAIL_OVER)
 _NEXT_MODE = {
     "sync": ["--mode", "dledger"],
     "dledger": ["--mode", "sync", "--in-sync-replicas", "2", "--min-in-sync-replicas", "2"],

@@ -60,7 +60,7 @@ def overheard(history: History, group: str, topic: str, number_of: Callable[[str
         fields = request.ext_fields
         if (fields.get("consumerGroup"), fields.get("topic")) != (group, topic):
             return await invoke(client, address, request, timeout_ms, accept=accept)
-        asks = request.code == RequestCode.QUERY_CONSUMER_OFFSET
+        asks = request.code == RequestCode.QUERY_CONSUMER_OFFSET and is_master(client, address, fields.get("bname", ""))
         led = await epoch_at(client, address) if asks else None
         asked_s = time.monotonic()
         reply = await invoke(client, address, request, timeout_ms, accept=accept)
@@ -76,6 +76,11 @@ def overheard(history: History, group: str, topic: str, number_of: Callable[[str
         elif request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             note_commit(history, request, reply)
         return reply
+
+    def is_master(client: ClientInstance, address: str, broker_name: str) -> bool:
+        """Whether the consumer takes it for that; else it has found none, and may be answered what another replica has."""
+        route = client.routes.cached(topic)
+        return route is not None and route.master_address(broker_name) == address
 
     async def epoch_at(client: ClientInstance, address: str) -> int | None:
         with contextlib.suppress(HighwaterError):

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from highwater import AsyncPushConsumer, ConsumeFrom, ReceivedMessage
-from mqwire.bodies import ReplicaStatus
+from mqwire.bodies import BrokerData, QueueData, ReplicaStatus, TopicRouteData
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader
@@ -94,8 +94,9 @@ def sends_back(broker: ScriptedBroker, code: ResponseCode, *, asked: int, answer
 def reports(broker: ScriptedBroker, *statuses: ReplicaStatus) -> None:
     """It says these of itself, one after the other, again and again."""
     said = cycle(statuses)
-    script = lambda request: request.reply(body=next(said).to_json())  # noqa: E731
-    broker.server.scripts[HighwaterRequestCode.REPLICA_STATUS] = script
+    broker.server.scripts[HighwaterRequestCode.REPLICA_STATUS] = lambda request: request.reply(
+        body=next(said).to_json()
+    )
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -154,6 +155,23 @@ async def test_what_a_push_consumer_was_answered_by_who_may_be_alone_with_it_may
         reports(broker, *said)
         await begin_at(history, name_server, broker, 5, 4)
     assert violations(history, End()) == []
+
+
+async def test_a_replica_that_a_push_consumer_asks_for_want_of_a_master_may_have_less() -> None:
+    history = History()
+    async with scripted_cluster() as (name_server, broker):
+        reports(broker, LEADER)
+        name_server.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: request.reply(
+            body=TopicRouteData(
+                queue_datas=[QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)],
+                broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs={1: broker.server.address})],
+            ).to_json()
+        )
+        broker.store(b"0")
+        async with consuming(history, name_server, broker):
+            await until(broker.pulls)
+    assert broker.server.of_code(RequestCode.QUERY_CONSUMER_OFFSET)
+    assert history.offset_answers == []
 
 
 async def begin_at(history: History, name_server: ScriptedServer, broker: ScriptedBroker, *offsets: int) -> None:

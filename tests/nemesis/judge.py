@@ -141,7 +141,7 @@ class _Promises:
         for commit in history.committed:
             said[commit.group, commit.queue].append((commit.answered_s, commit.offset, "had committed"))
         for answer in history.offset_answers:
-            if answer.held and answer.offset is not None:
+            if answer.held and answer.offset:  # 0 is also what a group without an offset is answered, of a young topic
                 said[answer.group, answer.queue].append((answer.answered_s, answer.offset, "had been answered"))
         self._times: dict[tuple[str, Queue], list[float]] = {}
         self._highest: dict[tuple[str, Queue], list[tuple[int, str]]] = {}

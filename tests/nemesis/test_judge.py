@@ -96,6 +96,13 @@ def test_an_answer_of_who_may_be_alone_with_it_is_no_promise() -> None:
     assert violations(history, END) == []
 
 
+def test_the_beginning_of_a_young_topic_is_no_offset_that_a_group_has() -> None:
+    history = good()
+    history.offset_answers.append(OffsetAnswer("g", 1, 0, 7.0, 7.1, 0, held=True))
+    history.offset_answers.append(OffsetAnswer("g", 1, None, 7.2, 7.3, 0, held=True))
+    assert violations(history, END) == []
+
+
 def test_an_offset_asked_for_before_a_higher_one_was_answered_may_be_lower() -> None:
     history = good()
     history.offset_answers.append(OffsetAnswer("g", 1, 8, 7.0, 7.1, 0, held=True))

@@ -108,6 +108,7 @@ def run(
         create_topic(group[leader].address, TOPIC, queues=QUEUES, namesrv=group.namesrv)
         clients = Clients(group, seed, send_pause_s)
         sky = Sky(group, places, disks)
+        whole = False
         with noting(outcome.violations, "a client failed"), clients.running():
             with noting(outcome.violations, "the weather ended early"):
                 _disturb(sky, forecast(seed, replicas, kinds), seconds, outcome, clients.history, say)

@@ -22,5 +22,6 @@ def test_what_was_answered_holds_under_a_minute_of_weather(mode: str, tmp_path: 
     assert outcome.violations == [], f"./dev nemesis {mode} --seed 1 --seconds {_SECONDS:g}"
     assert outcome.acknowledged > 250
     assert outcome.committed > 50
+    assert outcome.answered > 50
     assert sum(outcome.changes.values()) > 5
     assert outcome.consumers > 2

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
 import pytest
 
+from controlplane.clusters.replica_answer import Answer
+from controlplane.failover.mode import order
 from controlplane.failover.mode.order import (
     LogSeen,
     ModeMove,
@@ -12,7 +18,13 @@ from controlplane.failover.mode.order import (
     mode_move,
     staying_behind,
 )
+from controlplane.failover.orders import carried_out
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView
+from controlplane.provisioning.errors import StepFailed, StepNotReady
+from mqwire.bodies import ReplicaStatus
 from mqwire.mode import Mode
+from tests.failover.scripted_group import ScriptedGroup, ScriptedReplica
+from tests.failover.views import NOW, slave_view
 
 
 def seen(replica_id: int, mode: str, *, leads: bool = False, epoch: int = 3, pending: str | None = None) -> ModeSeen:
@@ -59,3 +71,73 @@ def test_after_elections_acknowledgements_are_asked_of_a_majority_of_the_voters(
 ) -> None:
     """The broker takes no less: replicas that have not heard of the change may elect another leader."""
     assert in_sync_replicas_to_ask(mode, wanted, voters=voters) == asked
+
+
+MASTER = slave_view(0, role="master", epoch=3, accepts_sends=True)
+DEAD = replace(MASTER, unreachable_since=NOW - timedelta(minutes=1), process_ended_at=NOW - timedelta(minutes=1))
+
+
+def noted(*replicas: ReplicaView) -> order.GroupsNoted:
+    view = GroupView(
+        name="broker-a", in_sync_replicas=1, replicas=replicas, leader_id=0, led_at=NOW, led_epoch=3, epoch=3
+    )
+    return order.GroupsNoted([view], NOW)
+
+
+def asked_until_it_ends(requests: order.Order[None], *answers: object) -> list[object]:
+    """Return what an order asks for, answered by these."""
+    asked: list[object] = []
+    left = iter(answers)
+
+    def answer(request: object) -> object:
+        asked.append(request)
+        return next(left)
+
+    carried_out(requests, answer)
+    return asked
+
+
+def test_every_replica_that_stays_must_have_caught_up_with_its_master() -> None:
+    behind = slave_view(1, in_sync=False, gap_bytes=5 * 1024 * 1024)
+    with pytest.raises(StepNotReady, match=r"Replica 1 of broker-a .* It is 5.0 MiB behind"):
+        asked_until_it_ends(order.catch_up({}), noted(MASTER, behind))
+    with pytest.raises(StepNotReady, match="It does not pull yet"):
+        asked_until_it_ends(order.catch_up({}), noted(MASTER, replace(behind, in_sync=None, gap_bytes=None)))
+    with pytest.raises(StepNotReady, match="broker-a has no leader"):
+        asked_until_it_ends(order.catch_up({}), noted(DEAD, slave_view(1)))
+    asked_until_it_ends(order.catch_up({"broker-a": [1]}), noted(MASTER, behind))
+
+
+def test_no_replica_is_removed_from_a_group_that_has_lost_its_master() -> None:
+    with pytest.raises(StepFailed, match="broker-a has lost its master"):
+        asked_until_it_ends(order.remove(), noted(DEAD, slave_view(1)))
+
+
+def alone(*, claims: bool, **changes: object) -> ReplicaStatus:
+    replica = ScriptedReplica(0, "192.0.2.1:10911")
+    status = ScriptedGroup("broker-a", "single", [replica])._answer(replica).status
+    assert status is not None
+    return msgspec.structs.replace(status, claims=claims, **changes)
+
+
+@pytest.mark.parametrize("incomplete", [True, False])
+def test_the_only_replica_of_a_group_that_waits_for_others_leads_again(incomplete: bool) -> None:
+    waits = alone(claims=True, epoch=4, log_may_be_incomplete=incomplete)
+    leads = alone(claims=False, epoch=5, role="master")
+    asked = asked_until_it_ends(
+        order.change([(Mode.SINGLE, [Mode.SINGLE])], {}, lambda mode: 1),
+        {"broker-a": {0: waits}},
+        Answer(status=leads),
+        {"broker-a": {0: leads}},
+    )
+    assert asked[1] == order.LeadAlone("broker-a", 0, 4, with_incomplete_log=incomplete)
+
+
+def test_no_replica_leads_alone_beside_another() -> None:
+    waits = alone(claims=True, epoch=4)
+    with pytest.raises(StepNotReady, match="Replica 1 of broker-a does not answer"):
+        asked_until_it_ends(
+            order.change([(Mode.SINGLE, [Mode.SINGLE])], {}, lambda mode: 1),
+            {"broker-a": {0: waits, 1: None}},
+            {"broker-a": {0: waits, 1: None}},
+        )

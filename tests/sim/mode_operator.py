@@ -134,7 +134,7 @@ class ModeOperator(ControlPlane):
         self.grow(replica)
         added = (self._ids[replica],)
         self._addresses[added[0]] = address
-        steps: list[ResizeStep] = [partial(membership.catch_up, added)]
+        steps: list[ResizeStep] = [partial(order.catch_up, {})]
         if self.row_mode == Mode.DLEDGER:
             steps = [partial(step, added) for step in (membership.observe, membership.catch_up, membership.make_voters)]
         self._begin_resize(Resize("growth", added[0], steps, until_s=inf))
@@ -200,6 +200,8 @@ class ModeOperator(ControlPlane):
                 return self._loop.random.random() < 0.9
             case order.LookAtGroups():
                 return (yield from self._look_at_groups())
+            case order.LookAndNote():
+                return (yield from self._look_and_note())
             case membership.ChangeMembers(leader_id, change, int(replica_id)):
                 if change in ("addVoter", "removeVoter"):
                     self.on_voters_change(change, replica_id)
@@ -254,7 +256,7 @@ class ModeOperator(ControlPlane):
         stations = mode_stations(modes_on_the_way(operation.before, operation.after))
         while self.operation is operation:  # else another worker has finished it, or it took too long
             try:
-                passage = order.pass_through(stations, {}, self._in_sync_replicas_of)
+                passage = order.change(stations, {}, self._in_sync_replicas_of)
                 yield from self.carried_out(passage, self._carry_out_change)
             except StepNotReady as reason:
                 yield reason.delay_s
@@ -279,6 +281,10 @@ class ModeOperator(ControlPlane):
                 policy = Policy(mode=mode, in_sync_replicas=in_sync_replicas)
                 return (yield from self.ask(leader.replica_id, ChangeMode(policy, leader)))
         raise TypeError(f"no change asks for {request!r}")
+
+    def _look_and_note(self) -> Asking[order.GroupsNoted]:
+        view = yield from self._sample()
+        return order.GroupsNoted([view], self._now())
 
     def _look_at_groups(self) -> Asking[order.Answers]:
         answers = yield {replica: Status() for replica in self._replicas}

@@ -7,13 +7,15 @@ simulation (tests/sim/mode_operator.py) on its network.
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from controlplane.clusters.replica_answer import Answer
 from controlplane.common.sentences import say
 from controlplane.failover.membership.order import Forget, Free, StopForGood, forgotten
-from controlplane.failover.membership.verdict import LAST_MOMENT_BYTES
+from controlplane.failover.membership.verdict import LAST_MOMENT_BYTES, keeps_up
 from controlplane.failover.orders import Result
+from controlplane.failover.promotion.verdict import GroupState, GroupView, ReplicaView, judge
 from controlplane.failover.words import listed
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from mqwire.bodies import ReplicaStatus
@@ -22,6 +24,7 @@ from mqwire.mode import Mode
 # A broker's, or a cluster's, where several groups of one replica have one, too.
 ModeName = TypeVar("ModeName", bound=str)
 
+_MEBIBYTE = 1024 * 1024
 TRY_AGAIN = say("Look at the role map, and retry when every replica has caught up.")
 
 
@@ -81,6 +84,29 @@ class LookAtGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAndNote:
+    """Ask every replica of the cluster, and note what they say. Answered by GroupsNoted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsNoted:
+    """Every group of the cluster, as it was noted `at` a moment."""
+
+    views: Sequence[GroupView]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LeadAlone:
+    """Have the only replica of a group lead in the epoch after the one that it knows of. Answered by an Answer."""
+
+    group: str
+    replica_id: int
+    epoch: int
+    with_incomplete_log: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeMode:
     """Have the group's leader write the mode, with RocketMQ's inSyncReplicas of it. Answered by an Answer."""
 
@@ -110,7 +136,7 @@ class NoteEnd:
     end_offset: int
 
 
-Request = LookAtGroups | ChangeMode | SettleRemoval | StopForGood | Forget | NoteEnd | Free
+Request = LookAtGroups | LookAndNote | LeadAlone | ChangeMode | SettleRemoval | StopForGood | Forget | NoteEnd | Free
 Order = Generator[Request, Any, Result]
 Answers = Mapping[str, Mapping[int, ReplicaStatus | None]]
 Statuses = Mapping[str, Mapping[int, ReplicaStatus]]
@@ -135,6 +161,45 @@ def look(going: Going) -> Order[Statuses]:
                     delay_s=1.0,
                 )
     return answering
+
+
+def begin(going: Going, *, adds: bool) -> Order[None]:
+    """Wait until every group has a leader, and every replica that stays answers. Where the change `adds` some, no replica is waited
+    for: these start later.
+    """
+    if adds:
+        answers: Answers = yield LookAtGroups()
+        groups: Statuses = {name: _answering(statuses) for name, statuses in answers.items()}
+    else:
+        groups = yield from look(going)
+    for name, statuses in groups.items():
+        leader_of(name, statuses)
+
+
+def catch_up(going: Going) -> Order[None]:
+    """Wait until every replica that stays holds what its leader holds."""
+    noted: GroupsNoted = yield LookAndNote()
+    for view in noted.views:
+        if view.master is None:
+            raise StepNotReady(say("%(group)s has no leader right now.", group=view.name), delay_s=1.0)
+        for replica in view.replicas:
+            if replica is view.master or replica.replica_id in going.get(view.name, ()) or keeps_up(replica):
+                continue
+            raise StepNotReady(
+                say(
+                    "Replica %(replica_id)s of %(group)s has not caught up yet. %(words)s",
+                    replica_id=replica.replica_id,
+                    group=view.name,
+                    words=_behind_words(replica),
+                ),
+                delay_s=0.5,
+            )
+
+
+def _behind_words(replica: ReplicaView) -> str:
+    if replica.gap_bytes is None:
+        return say("It does not pull yet.")
+    return say("It is %(behind)s MiB behind.", behind=f"{replica.gap_bytes / _MEBIBYTE:.1f}")
 
 
 def leader_of(name: str, statuses: Mapping[int, ReplicaStatus]) -> ReplicaStatus:
@@ -198,6 +263,36 @@ def pass_through(
             )
 
 
+def change(
+    stations: Sequence[tuple[Mode, Collection[Mode]]], going: Going, in_sync_replicas_of: Callable[[Mode], int]
+) -> Order[None]:
+    """Have every group be in the last mode, as `pass_through` does; one of a single replica leads alone first."""
+    if any(mode == Mode.SINGLE for mode, _ in stations):
+        yield from _lead_alone()
+    yield from pass_through(stations, going, in_sync_replicas_of)
+
+
+def _lead_alone() -> Order[None]:
+    """Have the only replica of a group lead if it was restarted just now, and waits for others that are gone."""
+    groups: Answers = yield LookAtGroups()
+    for name, answers in groups.items():
+        claiming = next((status for status in _answering(answers).values() if status.claims), None)
+        if claiming is None or claiming.quorum is not None or len(answers) > 1:
+            continue
+        # No other replica is left that could hold more.
+        incomplete = claiming.log_may_be_incomplete
+        answer: Answer = yield LeadAlone(name, claiming.replica_id, claiming.epoch, with_incomplete_log=incomplete)
+        if answer.status is None:
+            raise StepNotReady(
+                say(
+                    "Replica %(replica_id)s of %(name)s does not lead again yet: %(error)s",
+                    replica_id=claiming.replica_id,
+                    name=name,
+                    error=answer.error,
+                )
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSeen:
     """How far one replica's log goes, in bytes of the CommitLog: its end, and what it holds as its flush type promises."""
@@ -229,6 +324,7 @@ def staying_behind(staying: Iterable[LogSeen], leader: LogSeen, end_offset: int)
 
 def remove() -> Order[None]:
     """Stop the replicas that the groups are not to have any more, have them forgotten, and free their room, one after the other."""
+    yield from _require_masters()
     groups: Answers = yield LookAtGroups()
     answering = {name: _answering(answers) for name, answers in groups.items()}
     leaders = {name: leader_of(name, statuses) for name, statuses in answering.items()}
@@ -261,6 +357,21 @@ def remove() -> Order[None]:
             yield from forgotten(name, replica_id, leader.replica_id, others)
             yield from _level(name, replica_id, leader.replica_id, staying)
             yield Free(name, replica_id)
+
+
+def _require_masters() -> Order[None]:
+    """Raise StepFailed where a group has lost its master: what was stopped and is not gone yet is started again then, and a
+    promotion may need its answer to lose nothing.
+    """
+    noted: GroupsNoted = yield LookAndNote()
+    for view in noted.views:
+        if judge(view, noted.at).state == GroupState.NO_MASTER:
+            raise StepFailed(
+                say("%(group)s has lost its master.", group=view.name),
+                hint=say(
+                    "The replicas that were stopped are started again. Retry it when every group has a master again."
+                ),
+            )
 
 
 def _level(name: str, gone_id: int, leader_id: int, staying: Sequence[int]) -> Order[None]:

@@ -2,7 +2,7 @@
 killed: what a replica's status says is in force is not asked for again, what is gone is not removed again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from django.db import transaction
 from django.utils import timezone
@@ -13,17 +13,14 @@ from controlplane.clusters.models import Cluster, ClusterMode, FailoverPolicy, R
 from controlplane.clusters.remoting import cluster_admin
 from controlplane.common.errors import ApplicationError
 from controlplane.common.logging import get_logger
-from controlplane.common.sentences import say
 from controlplane.failover.membership.order import Forget, Free, StopForGood
 from controlplane.failover.membership.removal import leaving_carried_out, removal_end_noted, removing_settled
-from controlplane.failover.membership.verdict import keeps_up
 from controlplane.failover.mode import order
-from controlplane.failover.mode.order import leader_of, mode_stations
+from controlplane.failover.mode.order import mode_stations
 from controlplane.failover.mode_changes import ALONE, broker_mode, mode_path
 from controlplane.failover.orders import carried_out
-from controlplane.failover.promotion.verdict import GroupState, judge
 from controlplane.failover.sampling import cluster_sample, fences_lift
-from controlplane.provisioning.errors import StepFailed, StepNotReady
+from controlplane.provisioning.errors import StepNotReady
 from controlplane.provisioning.ports import leader_ports
 from controlplane.provisioning.processes import cluster_replicas, placed_replicas, replica_daemons
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration, require_own_try
@@ -34,15 +31,11 @@ from mqwire.mode import Mode
 
 _log = get_logger("controlplane.failover")
 
-_MEBIBYTE = 1024 * 1024
-
 
 def mode_look(context: StepContext) -> None:
     """Wait until every group has a leader, and every replica that has been started, and stays, answers."""
-    adding = bool(context.operation.metadata.get("adding"))
-    groups = _statuses(context) if adding else carried_out(order.look(_going(context)), _Execution(context).carry_out)
-    for name, statuses in groups.items():
-        leader_of(name, statuses)
+    adds = bool(context.operation.metadata.get("adding"))
+    _carried_out(context, order.begin(_going(context), adds=adds))
 
 
 def mode_start_added(context: StepContext) -> None:
@@ -66,28 +59,7 @@ def mode_start_added(context: StepContext) -> None:
 
 def mode_catch_up(context: StepContext) -> None:
     """Wait until every replica that stays holds what its master holds."""
-    going = _going(context)
-    for view in cluster_sample(context.cluster, context.driver):
-        if view.master is None:
-            raise StepNotReady(say("%(group)s has no leader right now.", group=view.name), delay_s=1.0)
-        for replica in view.replicas:
-            if replica is view.master or replica.replica_id in going.get(view.name, ()) or keeps_up(replica):
-                continue
-            behind = replica.gap_bytes
-            words = (
-                say("It does not pull yet.")
-                if behind is None
-                else say("It is %(behind)s MiB behind.", behind=f"{behind / _MEBIBYTE:.1f}")
-            )
-            raise StepNotReady(
-                say(
-                    "Replica %(replica_id)s of %(group)s has not caught up yet. %(words)s",
-                    replica_id=replica.replica_id,
-                    group=view.name,
-                    words=words,
-                ),
-                delay_s=0.5,
-            )
+    _carried_out(context, order.catch_up(_going(context)))
 
 
 def mode_update_masters(context: StepContext) -> None:
@@ -106,22 +78,18 @@ def mode_update_masters(context: StepContext) -> None:
 
 def mode_pass(context: StepContext) -> None:
     """Have every group go through the modes between the present one and the wanted one."""
-    _passed_through(context, _stations(context)[:-1])
+    _carried_out(context, order.pass_through(_stations(context)[:-1], _going(context), in_sync_replicas_of))
 
 
 def mode_remove(context: StepContext) -> None:
     """Stop the replicas that the groups are not to have any more, and free their ports, their rows and their room."""
-    _require_masters(context)
-    carried_out(order.remove(), _Execution(context).carry_out)
+    _carried_out(context, order.remove())
     render_configuration(context)  # a master that restarts looks for no one who is gone
 
 
 def mode_change(context: StepContext) -> None:
     """Have every group be in the wanted mode."""
-    stations = _stations(context)[-1:]
-    if any(mode == Mode.SINGLE for mode, _ in stations):
-        _have_lead_alone(context)
-    _passed_through(context, stations)
+    _carried_out(context, order.change(_stations(context)[-1:], _going(context), in_sync_replicas_of))
 
 
 def mode_note(context: StepContext) -> None:
@@ -146,44 +114,8 @@ def _have_configuration(admin: Admin, row: Replica, wanted: Mapping[str, str]) -
         _log.warning("a broker keeps its configuration", replica=str(row), error=str(error))
 
 
-def _require_masters(context: StepContext) -> None:
-    """Raise StepFailed where a group has lost its master: what was stopped and is not gone yet is started again then, and a
-    promotion may need its answer to lose nothing.
-    """
-    for view in cluster_sample(context.cluster, context.driver):
-        if judge(view, timezone.now()).state == GroupState.NO_MASTER:
-            raise StepFailed(
-                say("%(group)s has lost its master.", group=view.name),
-                hint=say(
-                    "The replicas that were stopped are started again. Retry it when every group has a master again."
-                ),
-            )
-
-
-def _have_lead_alone(context: StepContext) -> None:
-    """Have the only replica of a group lead if it was restarted just now, and waits for others that are gone."""
-    for name, statuses in _statuses(context).items():
-        rows = [row for row in cluster_replicas(context.cluster) if row.group.name == name]
-        claiming = next((status for status in statuses.values() if status.claims), None)
-        if claiming is not None and claiming.quorum is None and len(rows) == 1:
-            answer = replica_remoting.replica_promote(
-                context.cluster,
-                rows[0].address,
-                group=name,
-                replica_id=claiming.replica_id,
-                expected_epoch=claiming.epoch,
-                new_epoch=claiming.epoch + 1,
-                with_incomplete_log=claiming.log_may_be_incomplete,  # no other replica is left that could hold more
-            )
-            if answer.status is None:
-                raise StepNotReady(
-                    say(
-                        "Replica %(replica_id)s of %(name)s does not lead again yet: %(error)s",
-                        replica_id=claiming.replica_id,
-                        name=name,
-                        error=answer.error,
-                    )
-                )
+def _carried_out(context: StepContext, requests: order.Order[None]) -> None:
+    carried_out(requests, _Execution(context).carry_out)
 
 
 class _Execution:
@@ -198,6 +130,19 @@ class _Execution:
         match request:
             case order.LookAtGroups():
                 return _answers(context)
+            case order.LookAndNote():
+                views = cluster_sample(context.cluster, context.driver)
+                return order.GroupsNoted(views, timezone.now())
+            case order.LeadAlone(group, replica_id, epoch, with_incomplete_log):
+                return replica_remoting.replica_promote(
+                    context.cluster,
+                    self._address(group, replica_id),
+                    group=group,
+                    replica_id=replica_id,
+                    expected_epoch=epoch,
+                    new_epoch=epoch + 1,
+                    with_incomplete_log=with_incomplete_log,
+                )
             case order.ChangeMode(group, leader, mode, in_sync_replicas):
                 return replica_remoting.replica_mode(
                     context.cluster,
@@ -213,10 +158,9 @@ class _Execution:
             case StopForGood() | Forget() | Free():
                 return leaving_carried_out(context, request)
 
-
-def _passed_through(context: StepContext, stations: Sequence[tuple[Mode, tuple[Mode, ...]]]) -> None:
-    passage = order.pass_through(stations, _going(context), in_sync_replicas_of)
-    carried_out(passage, _Execution(context).carry_out)
+    def _address(self, group: str, replica_id: int) -> str:
+        rows = placed_replicas(self._context.cluster, group)
+        return next(row.address for row in rows if row.broker_id == replica_id)
 
 
 def _going(context: StepContext) -> order.Going:
@@ -237,14 +181,6 @@ def _answers(context: StepContext) -> dict[str, dict[int, ReplicaStatus | None]]
     for replica in replicas:
         groups[replica.group.name][replica.broker_id] = answers[replica.address].status
     return groups
-
-
-def _statuses(context: StepContext) -> dict[str, dict[int, ReplicaStatus]]:
-    """What every replica that answers reports, by group."""
-    return {
-        name: {replica_id: status for replica_id, status in answers.items() if status is not None}
-        for name, answers in _answers(context).items()
-    }
 
 
 STEPS: dict[str, Step] = {

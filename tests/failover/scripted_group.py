@@ -170,6 +170,7 @@ class ScriptedGroup:
         new_epoch: int,
         in_sync: Sequence[int] = (),
         with_incomplete_log: bool = False,
+        lacks_an_epoch: bool = False,
     ) -> Answer:
         assert replica_id not in self.electing, "a promotion of one that elects"
         self._called(f"promote {replica_id}")

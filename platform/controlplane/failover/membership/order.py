@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.clusters.replica_answer import Answer
-from controlplane.common.sentences import say
-from controlplane.failover.membership.plan import successor
+from controlplane.common.sentences import from_sdk, say
+from controlplane.failover.membership.plan import refusal_without, successor
 from controlplane.failover.membership.verdict import Electorate, electorate_of, keeps_up
 from controlplane.failover.orders import Look, LookClosely, Pause, Result
+from controlplane.failover.promotion.fencing import promises_given, replicas_to_fence, said_by_electors
+from controlplane.failover.promotion.order import TRY_AGAIN, Fence, FenceAnswers, Promote
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
-from controlplane.provisioning.errors import StepNotReady
+from controlplane.provisioning.errors import StepFailed, StepNotReady
+from highwater.promotion import Ballot, Recovery, Standing, judge_recovery
 from mqwire.bodies import ReplicaStatus
 
 # A leader gives a transfer up after 1.5 s and goes on; an election of another takes three at most.
@@ -67,7 +70,17 @@ class Free:
     replica_id: int
 
 
-Request = Look | LookClosely | Pause | ChangeMembers | Transfer | StopForGood | Forget | Free
+@dataclass(frozen=True, slots=True)
+class NoteAsked:
+    """Write down, before it is asked, that this replica may lead from now on, in the ballot's epoch."""
+
+    replica_id: int
+    ballot: Ballot
+
+
+Request = (
+    Look | LookClosely | Pause | ChangeMembers | Transfer | StopForGood | Forget | Free | Fence | NoteAsked | Promote
+)
 Order = Generator[Request, Any, Result]
 
 
@@ -228,6 +241,33 @@ def handed_over(leader: ReplicaView, target_id: int) -> Order[ReplicaStatus]:
             )
         time_is_left = yield Pause(_TRANSFER_POLL_S, TRANSFER_S)
     raise StepNotReady(say("Replica %(target)s does not lead yet.", target=target_id))
+
+
+def lead_assigned(view: GroupView, recovery: Recovery, target_id: int, ballot: Ballot) -> Order[None]:
+    """Have those that are left promise the fence, and the target lead, as in a promotion; the lost ones, which may elect, have been
+    stopped for good.
+    """
+    if (refusal := refusal_without(view, recovery.lost)) is not None:
+        raise StepFailed(refusal, hint=TRY_AGAIN)
+    asked = tuple(replica_id for replica_id in replicas_to_fence(view) if replica_id in recovery.survivors)
+    heard: FenceAnswers = yield Fence(asked, ballot.fence)
+    said = [Standing.of(answer.status) for answer in heard.answers.values() if answer.status is not None]
+    promises = promises_given(view, said, ballot)
+    for replica_id in asked:
+        if replica_id not in promises:
+            error = heard.answers[replica_id].error
+            words = say("Replica %(replica_id)s did not step down: %(error)s", replica_id=replica_id, error=error)
+            raise StepNotReady(words, delay_s=0.3)
+    voters = [*recovery.lost, *recovery.survivors]
+    problem = judge_recovery(voters, {**said_by_electors(view), **promises}, target_id).problem
+    if problem is not None:
+        raise StepFailed(say("Nothing was changed. %(problem)s", problem=from_sdk(problem)), hint=TRY_AGAIN)
+    yield NoteAsked(target_id, ballot)
+    # An operator has agreed to the loss.
+    answer: Answer = yield Promote(target_id, ballot, tuple(promises), with_incomplete_log=True)
+    if answer.status is None:
+        words = say("Replica %(candidate_id)s was not promoted: %(error)s", candidate_id=target_id, error=answer.error)
+        raise StepNotReady(words, delay_s=0.3)
 
 
 def require_confirmed(electorate: Electorate) -> None:

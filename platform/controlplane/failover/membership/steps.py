@@ -19,12 +19,12 @@ from controlplane.common.logging import get_logger
 from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.membership import order
-from controlplane.failover.membership.plan import is_assigned_again, recovery_of, refusal_without, successor
+from controlplane.failover.membership.plan import is_assigned_again, recovery_of, successor
 from controlplane.failover.membership.removal import leaving_carried_out, replica_stop
 from controlplane.failover.membership.verdict import Electorate, electorate_of
 from controlplane.failover.models import Failover, GroupLeadership
 from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
-from controlplane.failover.promotion.fencing import promises_given, replicas_to_fence, said_by_electors
+from controlplane.failover.promotion.order import TRY_AGAIN, Fence, FenceAnswers, Promote
 from controlplane.failover.promotion.steps import TOPICS_S, failover_verify, group_now, present_failover
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
@@ -35,13 +35,11 @@ from controlplane.provisioning.processes import cluster_replicas, placed_replica
 from controlplane.provisioning.steps import Step, StepContext, daemons_start, render_configuration
 from controlplane.topics.services import topics_assert
 from highwater.errors import HighwaterError, NoRouteError
-from highwater.promotion import Ballot, Recovery, Standing, ballot_above, judge_recovery
+from highwater.promotion import ballot_above
 from highwater.recovery_order import LeadRecovered, PromiseRecovery, recovery_order
 from mqwire.bodies import ReplicaStatus
 
 _log = get_logger("controlplane.failover")
-
-_TRY_AGAIN = say("Look at the group's replicas, and ask again.")
 
 
 def quorum_look(context: StepContext) -> None:
@@ -53,7 +51,7 @@ def quorum_look(context: StepContext) -> None:
         return
     replica = view.replica(target)
     if replica is None or target not in electorate.voters:
-        raise StepFailed(say("Replica %(target)s is no voter any more.", target=target), hint=_TRY_AGAIN)
+        raise StepFailed(say("Replica %(target)s is no voter any more.", target=target), hint=TRY_AGAIN)
     behind = (
         say("an unknown distance")
         if replica.gap_bytes is None
@@ -168,7 +166,7 @@ def _require_lost(context: StepContext) -> None:
     survivors = () if view is None else recovery_of(view, metadata["target"]).survivors
     if back := sorted(set(survivors).intersection(metadata["removing"])):
         words = say("Nothing was changed. Given up, but answering again: %(names)s.", names=replica_names(back))
-        raise StepFailed(words, hint=_TRY_AGAIN)
+        raise StepFailed(words, hint=TRY_AGAIN)
 
 
 def quorum_recover(context: StepContext) -> None:
@@ -178,7 +176,7 @@ def quorum_recover(context: StepContext) -> None:
     view = group_sample(context.cluster, name, context.driver)
     replica = None if view is None else view.replica(target)
     if view is None or replica is None:
-        raise StepFailed(say("Replica %(target)s of %(name)s is gone.", target=target, name=name), hint=_TRY_AGAIN)
+        raise StepFailed(say("Replica %(target)s of %(name)s is gone.", target=target, name=name), hint=TRY_AGAIN)
     is_assigned = is_assigned_again(view, target)
     if replica.leads and (is_assigned or not set(lost) & set(electorate_of(view).voters)):
         recovery_asked_note(context.operation)
@@ -196,9 +194,7 @@ def quorum_recover(context: StepContext) -> None:
     recovery = recovery_of(view, target)
     if recovery.problem is not None:
         words = say("Nothing was changed. %(problem)s", problem=from_sdk(recovery.problem))
-        raise StepFailed(
-            from_sdk(recovery.problem) if recovery_was_asked(context.operation) else words, hint=_TRY_AGAIN
-        )
+        raise StepFailed(from_sdk(recovery.problem) if recovery_was_asked(context.operation) else words, hint=TRY_AGAIN)
     if set(recovery.lost) != set(lost):
         raise StepNotReady(
             say(
@@ -212,7 +208,7 @@ def quorum_recover(context: StepContext) -> None:
     if not leadership_raise(leadership, ballot.epoch, leadership.leader):
         raise StepNotReady(say("The group's epoch was raised by another request."), delay_s=0.2)
     if is_assigned:
-        _lead_assigned(context, view, recovery, ballot)
+        _carried_out(context, order.lead_assigned(view, recovery, target, ballot))
         raise StepNotReady(say("Replica %(target)s does not lead yet.", target=target), delay_s=0.2)
     try:
         carried_out(recovery_order(recovery, target, ballot), _Recovery(context).carry_out)
@@ -232,47 +228,6 @@ def _recovered_under(view: GroupView, lost: Sequence[int]) -> ReplicaView | None
     ):
         return None
     return master
-
-
-def _lead_assigned(context: StepContext, view: GroupView, recovery: Recovery, ballot: Ballot) -> None:
-    """Have those that are left promise the fence, and the target lead, as in a promotion; the lost ones, which may elect, have been
-    stopped for good.
-    """
-    cluster, name, target = context.cluster, _group(context), context.operation.metadata["target"]
-    if (refusal := refusal_without(view, recovery.lost)) is not None:
-        raise StepFailed(refusal, hint=_TRY_AGAIN)
-    rows = {row.broker_id: row for row in _replicas(context)}
-    asked = [replica_id for replica_id in replicas_to_fence(view) if replica_id in recovery.survivors]
-    answers = replica_remoting.replica_fences(
-        cluster, [rows[replica_id].address for replica_id in asked], group=name, epoch=ballot.fence
-    )
-    said = [Standing.of(answer.status) for answer in answers.values() if answer.status is not None]
-    promises = promises_given(view, said, ballot)
-    for replica_id in asked:
-        if replica_id not in promises:
-            error = answers[rows[replica_id].address].error
-            words = say("Replica %(replica_id)s did not step down: %(error)s", replica_id=replica_id, error=error)
-            raise StepNotReady(words, delay_s=0.3)
-    voters = [*recovery.lost, *recovery.survivors]
-    problem = judge_recovery(voters, {**said_by_electors(view), **promises}, target).problem
-    if problem is not None:
-        raise StepFailed(say("Nothing was changed. %(problem)s", problem=from_sdk(problem)), hint=_TRY_AGAIN)
-    recovery_asked_note(context.operation)
-    asked_rows = GroupLeadership.objects.filter(group=rows[target].group, epoch=ballot.epoch)
-    asked_rows.update(asked=rows[target], asked_epoch=ballot.epoch, updated_at=timezone.now())
-    answer = replica_remoting.replica_promote(
-        cluster,
-        rows[target].address,
-        group=name,
-        replica_id=target,
-        expected_epoch=ballot.fence,
-        new_epoch=ballot.epoch,
-        in_sync=tuple(promises),
-        with_incomplete_log=True,  # an operator has agreed to the loss
-    )
-    if answer.status is None:
-        words = say("Replica %(candidate_id)s was not promoted: %(error)s", candidate_id=target, error=answer.error)
-        raise StepNotReady(words, delay_s=0.3)
 
 
 def quorum_topics(context: StepContext) -> None:
@@ -368,7 +323,35 @@ class _Execution:
                 )
             case order.StopForGood() | order.Forget() | order.Free():
                 return leaving_carried_out(self._context, request)
+            case Fence(replica_ids, epoch):
+                return self._fence(replica_ids, epoch)
+            case order.NoteAsked(replica_id, ballot):
+                recovery_asked_note(self._context.operation)
+                row = next(row for row in _replicas(self._context) if row.broker_id == replica_id)
+                groups = GroupLeadership.objects.filter(group=row.group, epoch=ballot.epoch)
+                groups.update(asked=row, asked_epoch=ballot.epoch, updated_at=timezone.now())
+            case Promote(replica_id, ballot, in_sync, with_incomplete_log):
+                return replica_remoting.replica_promote(
+                    cluster,
+                    self._addresses[replica_id],
+                    group=name,
+                    replica_id=replica_id,
+                    expected_epoch=ballot.fence,
+                    new_epoch=ballot.epoch,
+                    in_sync=in_sync,
+                    with_incomplete_log=with_incomplete_log,
+                )
         return None
+
+    def _fence(self, replica_ids: Sequence[int], epoch: int) -> FenceAnswers:
+        asked_at_s = time.time()
+        answers = replica_remoting.replica_fences(
+            self._context.cluster,
+            [self._addresses[replica_id] for replica_id in replica_ids],
+            group=_group(self._context),
+            epoch=epoch,
+        )
+        return FenceAnswers(asked_at_s, {one: answers[self._addresses[one]] for one in replica_ids})
 
     @cached_property
     def _addresses(self) -> dict[int, str]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from controlplane.clusters.replica_answer import Answer
 from controlplane.failover.orders import Look, LookClosely, Pause, Result
 from controlplane.failover.promotion import order, rows
+from controlplane.failover.promotion.agreement import agreement_holds
 from controlplane.failover.promotion.automatic import promotion_to_begin
 from controlplane.failover.promotion.verdict import GroupState, GroupView, ReplicaView, candidates_ranked, judge
 from controlplane.failover.samples import LeaderNews, answer_noted, leading_noted, looked_at, silence_noted
@@ -39,6 +40,7 @@ _FREEZE_S = 2.0
 _PATIENCE_LOOKS = 3  # so many an operator waits before giving up on a promotion that loses nothing
 _AUTOMATIC_FROM = 0.7
 _OPERATION_S = 5.0  # then a promotion that is not done has failed
+_AGREED_FOR = timedelta(seconds=3)  # a typed loss; the product's agreement holds for minutes, as long as its operations
 _LEASE_S = (0.2, 1.5)  # so long another worker waits for one that died; the product's are longer, as its operations are
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 _OF_VIEW = {field.name for field in fields(ReplicaView)}
@@ -362,7 +364,7 @@ class ControlPlane:
         while row.to_do:
             step = row.to_do[0]
             try:
-                yield from self.carried_out(step(row.promotion), partial(self._carry_out, row, self._loop.now_s))
+                yield from self.carried_out(step(self._read(row)), partial(self._carry_out, row, self._loop.now_s))
             except StepNotReady as reason:
                 pause_s = reason.delay_s
             except StepFailed:
@@ -429,9 +431,15 @@ class ControlPlane:
         name = self._replicas[replica_id]
         return _answer((yield {name: request})[name])
 
+    def _read(self, row: PromotionRow) -> order.Promotion:
+        """The row as a worker reads it now; no one retries a promotion that has failed."""
+        promotion = row.promotion
+        holds = agreement_holds(promotion.begun_at, self._now(), was_retried=False, agreed_for=_AGREED_FOR)
+        return replace(promotion, may_lose=promotion.may_lose and holds)
+
     def _reserve(self, row: PromotionRow, promotion: order.Promotion, view: GroupView) -> order.Promotion:
         row.promotion, self.leadership = rows.reserved(row.promotion, promotion, self.leadership, view)
-        return row.promotion
+        return self._read(row)
 
     def _decide(
         self, row: PromotionRow, promotion: order.Promotion, candidate_id: int, fenced: order.Fenced
@@ -439,7 +447,7 @@ class ControlPlane:
         changed = rows.decided(row.promotion, promotion, self.leadership, candidate_id, fenced)
         row.promotion, self.leadership = changed
         row.clean = fenced.decision.cleanness.clean or not promotion.may_lose
-        return row.promotion
+        return self._read(row)
 
     def switchover(self, candidate: str) -> Flow:
         """Planned: drain, let the candidate catch up, switch."""

@@ -10,7 +10,6 @@ promise, and the one that is led in; each broker takes a promotion only from the
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cached_property
 
 from django.db import transaction
@@ -27,6 +26,7 @@ from controlplane.common.sentences import bounded, from_sdk, say, say_all
 from controlplane.failover.models import Failover, FailoverKind, GroupLeadership
 from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
 from controlplane.failover.promotion import order, rows
+from controlplane.failover.promotion.agreement import agreement_holds
 from controlplane.failover.promotion.order import TRY_AGAIN
 from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import (
@@ -55,8 +55,6 @@ _VERIFY_POLL_S = 0.02
 _REJOIN_S = 40.0
 TOPICS_S = 20.0
 _STOPPED = (ProcessState.MISSING, ProcessState.STOPPED)
-# Who typed the group's name agreed to the loss that was shown: by then another leader may have taken sends.
-_AGREED_FOR = timedelta(minutes=5)
 
 
 def failover_preflight(context: StepContext) -> None:
@@ -278,7 +276,8 @@ def _promotion(failover: Failover) -> order.Promotion:
         candidate_id=failover.candidate_id,
         old_master_id=failover.old_master_id,
         begun_at=failover.created_at,
-        may_lose=failover.confirmed_loss and _agreement_holds(failover),
+        may_lose=failover.confirmed_loss
+        and agreement_holds(failover.created_at, timezone.now(), was_retried=_was_retried(failover)),
         drains=failover.kind == FailoverKind.SWITCHOVER,
         ballot=Ballot(failover.expected_epoch or 0, failover.new_epoch or 0) if reserved else None,
         decided_id=failover.decided_id,
@@ -287,10 +286,8 @@ def _promotion(failover: Failover) -> order.Promotion:
     )
 
 
-def _agreement_holds(failover: Failover) -> bool:
-    if timezone.now() - failover.created_at > _AGREED_FOR:
-        return False
-    return failover.operation is None or not operation_was_retried(failover.operation)
+def _was_retried(failover: Failover) -> bool:
+    return failover.operation is not None and operation_was_retried(failover.operation)
 
 
 class _Execution:

@@ -71,6 +71,13 @@ class Free:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteTarget:
+    """Write down to whom the leader is about to hand its role over."""
+
+    target_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class NoteAsked:
     """Write down, before it is asked, that this replica may lead from now on, in the ballot's epoch."""
 
@@ -79,7 +86,18 @@ class NoteAsked:
 
 
 Request = (
-    Look | LookClosely | Pause | ChangeMembers | Transfer | StopForGood | Forget | Free | Fence | NoteAsked | Promote
+    Look
+    | LookClosely
+    | Pause
+    | ChangeMembers
+    | Transfer
+    | NoteTarget
+    | StopForGood
+    | Forget
+    | Free
+    | Fence
+    | NoteAsked
+    | Promote
 )
 Order = Generator[Request, Any, Result]
 
@@ -145,6 +163,20 @@ def make_voters(adding: Collection[int]) -> Order[None]:
                 say("A majority has not confirmed replica %(broker_id)s as a voter yet.", broker_id=replica_id),
                 delay_s=0.2,
             )
+
+
+def step_aside(removing: Sequence[int]) -> Order[None]:
+    """If the leader is to go, have it hand its role to a voter that stays."""
+    view, leader, electorate = yield from look()
+    if leader.replica_id not in removing:
+        return
+    target_id = successor(view, electorate, removing)
+    if target_id is None:
+        raise StepNotReady(say("No remaining voter has caught up with the leader yet."), delay_s=1.0)
+    yield NoteTarget(target_id)
+    yield from asked_to_hand_over(leader, target_id)
+    yield from handed_over(leader, target_id)
+    yield from look(sends=False)
 
 
 def take_votes(removing: Sequence[int]) -> Order[None]:

@@ -19,7 +19,7 @@ from controlplane.common.logging import get_logger
 from controlplane.common.sentences import from_sdk, say
 from controlplane.failover.elections import epoch_record_time
 from controlplane.failover.membership import order
-from controlplane.failover.membership.plan import is_assigned_again, recovery_of, successor
+from controlplane.failover.membership.plan import is_assigned_again, recovery_of
 from controlplane.failover.membership.removal import leaving_carried_out, replica_stop
 from controlplane.failover.membership.verdict import Electorate, electorate_of
 from controlplane.failover.models import Failover, GroupLeadership
@@ -97,18 +97,7 @@ def quorum_transfer(context: StepContext) -> None:
 
 def quorum_step_aside(context: StepContext) -> None:
     """If the leader is to go, have it hand its role to a voter that stays."""
-    view, leader, electorate = _look(context)
-    removing = context.operation.metadata["removing"]
-    if leader.replica_id not in removing:
-        return
-    target = successor(view, electorate, removing)
-    if target is None:
-        raise StepNotReady(say("No remaining voter has caught up with the leader yet."), delay_s=1.0)
-    Operation.objects.filter(pk=context.operation.pk).update(
-        metadata={**context.operation.metadata, "target": target}, updated_at=timezone.now()
-    )
-    _hand_over(context, leader, target)
-    _look(context, sends=False)
+    _carried_out(context, order.step_aside(context.operation.metadata["removing"]))
 
 
 def quorum_prefer(context: StepContext) -> None:
@@ -264,22 +253,19 @@ def _look(context: StepContext, *, sends: bool = True) -> tuple[GroupView, Repli
     return _carried_out(context, order.look(sends=sends))
 
 
-def _hand_over(
-    context: StepContext, leader: ReplicaView, target: int, failover: Failover | None = None
-) -> ReplicaStatus:
+def _hand_over(context: StepContext, leader: ReplicaView, target: int, failover: Failover) -> ReplicaStatus:
     """Have the role handed over; raises StepNotReady when the leader goes on."""
     execution = _Execution(context)
     carried_out(order.asked_to_hand_over(leader, target), execution.carry_out)
-    if failover is not None:
-        timeline_add(
-            failover,
-            "sends_held",
-            say(
-                "Replica %(replica_id)s takes no sends until replica %(target)s leads.",
-                replica_id=leader.replica_id,
-                target=target,
-            ),
-        )
+    timeline_add(
+        failover,
+        "sends_held",
+        say(
+            "Replica %(replica_id)s takes no sends until replica %(target)s leads.",
+            replica_id=leader.replica_id,
+            target=target,
+        ),
+    )
     return carried_out(order.handed_over(leader, target), execution.carry_out)
 
 
@@ -323,6 +309,10 @@ class _Execution:
                 )
             case order.StopForGood() | order.Forget() | order.Free():
                 return leaving_carried_out(self._context, request)
+            case order.NoteTarget(target_id):
+                operation = self._context.operation
+                metadata = {**operation.metadata, "target": target_id}
+                Operation.objects.filter(pk=operation.pk).update(metadata=metadata, updated_at=timezone.now())
             case Fence(replica_ids, epoch):
                 return self._fence(replica_ids, epoch)
             case order.NoteAsked(replica_id, ballot):

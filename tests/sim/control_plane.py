@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
+from controlplane.clusters.operation_types import OperationType
 from controlplane.clusters.replica_answer import Answer
 from controlplane.failover.orders import Look, LookClosely, Pause, Result
 from controlplane.failover.promotion import order, rows
@@ -28,6 +29,7 @@ from highwater.errors import HighwaterError
 from mqwire.bodies import ReplicaStatus
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
+from tests.sim.product_steps import steps_of
 from tests.sim.sim_requests import Demote, Freeze, Promote, RoleAnswer, Status
 from tests.sim.wire import GROUP
 
@@ -60,6 +62,12 @@ class Supervisor(Protocol):
 
 
 PromotionStep = Callable[[order.Promotion], order.Order[Any]]
+_STEPS: dict[str, PromotionStep] = {
+    "failover_preflight": order.preflight,
+    "failover_drain": order.drain,
+    "failover_fence": order.fence,
+    "failover_promote": order.promote,
+}
 
 
 @dataclass(slots=True)
@@ -352,8 +360,8 @@ class ControlPlane:
             may_lose=may_lose,
             drains=drained,
         )
-        steps: list[PromotionStep] = [order.preflight, *([order.drain] if drained else []), order.fence, order.promote]
-        row = PromotionRow(promotion, self._loop.now_s + _OPERATION_S, steps)
+        operation_type = OperationType.GROUP_SWITCHOVER if drained else OperationType.GROUP_PROMOTE
+        row = PromotionRow(promotion, self._loop.now_s + _OPERATION_S, steps_of(operation_type, _STEPS))
         self._promotions.append(row)
         if self._loop.random.random() < self._dying:  # the lease of the first has ended, and yet it goes on
             self._loop.after(self._loop.random.uniform(*_LEASE_S), lambda: self.start(self._work_on(row)))

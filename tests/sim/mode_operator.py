@@ -8,13 +8,14 @@ is in progress no one promotes, nor where promotion/safety.py says that an elect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any
 
 from brokerd.replica.epoch_record import Policy
+from controlplane.clusters.operation_types import OperationType
 from controlplane.failover.membership import order as membership
 from controlplane.failover.mode import order
 from controlplane.failover.mode.order import mode_stations
@@ -25,6 +26,7 @@ from mqwire.mode import Mode
 from tests.sim.control_plane import Asking, ControlPlane, Flow
 from tests.sim.event_loop import EventLoop
 from tests.sim.network import Network
+from tests.sim.product_steps import steps_of
 from tests.sim.sim_requests import ChangeMembers, ChangeMode, Status, TransferTo
 from tests.sim.wire import GROUP
 
@@ -32,7 +34,7 @@ CHANGEABLE = (Mode.ASYNC, Mode.SYNC, Mode.DLEDGER)
 _WORKER_AGAIN_S = 3.0
 _REMOVAL_S = 12.0
 
-ResizeStep = Callable[[], Generator[Any, Any, None]]
+OperationStep = Callable[[], Generator[Any, Any, object]]
 
 
 @dataclass(slots=True)
@@ -41,18 +43,19 @@ class Resize:
 
     what: str
     replica_id: int
-    to_do: list[ResizeStep]
+    to_do: list[OperationStep]
     until_s: float  # then it has failed
     settled: bool = False
     end_offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Operation:
-    """One change of the mode; no one works on it any more after `until_s`."""
+    """One change of the mode, and what is still to be done; no one works on it any more after `until_s`."""
 
     before: Mode
     after: Mode
+    to_do: list[OperationStep] = field(repr=False)
     until_s: float
 
 
@@ -134,9 +137,14 @@ class ModeOperator(ControlPlane):
         self.grow(replica)
         added = (self._ids[replica],)
         self._addresses[added[0]] = address
-        steps: list[ResizeStep] = [partial(order.catch_up, {})]
-        if self.row_mode == Mode.DLEDGER:
-            steps = [partial(step, added) for step in (membership.observe, membership.catch_up, membership.make_voters)]
+        by_votes: dict[str, OperationStep] = {
+            "quorum_look": membership.look,
+            "quorum_observe": partial(membership.observe, added),
+            "quorum_catch_up": partial(membership.catch_up, added),
+            "quorum_promote_added": partial(membership.make_voters, added),
+        }
+        elects = self.row_mode == Mode.DLEDGER
+        steps = steps_of(OperationType.GROUP_GROW, by_votes) if elects else self._mode_steps((), {}, adds=True)
         self._begin_resize(Resize("growth", added[0], steps, until_s=inf))
 
     def begin_removal(self) -> None:
@@ -146,9 +154,14 @@ class ModeOperator(ControlPlane):
         if not enough or not self.settled or self.promotes or self.replaced or self.leader is None:
             return
         self._loop.note(f"{self._replicas[-1]} is to leave")
-        steps: list[ResizeStep] = [order.remove]
-        if self.row_mode == Mode.DLEDGER:
-            steps = [partial(membership.take_votes, (others,)), partial(membership.leave, (others,))]
+        by_votes: dict[str, OperationStep] = {
+            "quorum_look": membership.look,
+            "quorum_step_aside": partial(membership.step_aside, (others,)),
+            "quorum_remove": partial(membership.take_votes, (others,)),
+            "quorum_forget": partial(membership.leave, (others,)),
+        }
+        assigned = self._mode_steps((), {GROUP: (others,)}, removes=True)
+        steps = steps_of(OperationType.GROUP_SHRINK, by_votes) if self.row_mode == Mode.DLEDGER else assigned
         self._begin_resize(Resize("removal", others, steps, self._loop.now_s + _REMOVAL_S))
 
     def _begin_resize(self, resize: Resize) -> None:
@@ -164,22 +177,33 @@ class ModeOperator(ControlPlane):
             self._loop.after(_WORKER_AGAIN_S, lambda: self._work_on_resize(resize))
 
     def _resize(self, resize: Resize) -> Flow:
-        while self.resize is resize and resize.to_do:
-            step = resize.to_do[0]
+        carry_out = partial(self._carry_out_resize, resize)
+        done = yield from self._walked(resize.to_do, lambda: self.resize is resize, carry_out)
+        if not done:
+            self._give_up(resize)
+        elif self.resize is resize:
+            self._loop.note(f"{resize.what} completed")
+            self.resize = None
+
+    def _walked(
+        self, to_do: list[OperationStep], is_current: Callable[[], bool], carry_out: Callable[[Any], Asking[Any]]
+    ) -> Asking[bool]:
+        """Run the steps, one after the other, each again from its beginning until it is done; beside another worker, too. Returns
+        whether none has failed.
+        """
+        while is_current() and to_do:  # else another worker has finished it, or it took too long
+            step = to_do[0]
             try:
-                yield from self.carried_out(step(), partial(self._carry_out_resize, resize))
+                yield from self.carried_out(step(), carry_out)
             except StepNotReady as reason:
                 yield reason.delay_s
                 continue
             except StepFailed as reason:
                 self._loop.note(f"refused: {reason}")
-                self._give_up(resize)
-                return
-            if resize.to_do and resize.to_do[0] is step:
-                resize.to_do.pop(0)
-        if self.resize is resize:
-            self._loop.note(f"{resize.what} completed")
-            self.resize = None
+                return False
+            if to_do and to_do[0] is step:
+                to_do.pop(0)
+        return True
 
     def _give_up(self, resize: Resize) -> None:
         """It has failed: what was stopped for it is started again, since no one holds it any more."""
@@ -209,6 +233,8 @@ class ModeOperator(ControlPlane):
                 return (yield from self.ask(leader_id, ChangeMembers(change, replica_id, address)))
             case membership.Transfer(leader_id, target_id):
                 return (yield from self.ask(leader_id, TransferTo(target_id)))
+            case membership.NoteTarget() | order.NoteMode():
+                pass  # no one reads of it, and the mode stays
             case membership.Forget(_, replica_id, by_id):
                 return (yield from self.ask(by_id, ChangeMembers("forget", replica_id)))
             case order.SettleRemoval(leaders):
@@ -238,8 +264,11 @@ class ModeOperator(ControlPlane):
         others = [mode for mode in modes if mode != self.row_mode]
         after = self.unfinished or wanted or self._loop.random.choice(others)
         limit_s = self._loop.random.choice((2.0, 4.0, 8.0, 30.0))
-        self.operation = Operation(self.row_mode, after, self._loop.now_s + limit_s)
-        self._loop.note(f"operation: from {self.row_mode} to {after}")
+        # One that failed when the row had its mode already is retried: that it hangs ends when its steps are done.
+        before = self._hanging[-1].before if self._hanging and after == self.row_mode else self.row_mode
+        steps = self._mode_steps(modes_on_the_way(before, after), {})
+        self.operation = Operation(before, after, steps, self._loop.now_s + limit_s)
+        self._loop.note(f"operation: from {before} to {after}")
         self._hanging.append(self.operation)
         self._work(self.operation)
 
@@ -252,34 +281,46 @@ class ModeOperator(ControlPlane):
         self.start(self._change(operation))
         self._loop.after(_WORKER_AGAIN_S, lambda: self._work(operation))
 
+    def _mode_steps(
+        self, path: Sequence[Mode], going: order.Going, *, adds: bool = False, removes: bool = False
+    ) -> list[OperationStep]:
+        """The steps of an operation that changes the mode, or the number of replicas of a group whose leader is assigned."""
+        stations = mode_stations(path)
+        steps: dict[str, OperationStep] = {
+            "mode_look": partial(order.begin, going, adds=adds),
+            "mode_catch_up": partial(order.catch_up, going),
+            "mode_pass": partial(order.pass_through, stations[:-1], going, self._in_sync_replicas_of),
+            "mode_change": partial(order.change, stations[-1:], going, self._in_sync_replicas_of),
+            "mode_remove_last": order.remove,
+            "mode_note": order.note,
+        }
+        names = order.change_steps(modes=len(path), adds=adds, removes=removes)
+        return steps_of(OperationType.CLUSTER_MODE, steps, names)
+
     def _change(self, operation: Operation) -> Flow:
-        stations = mode_stations(modes_on_the_way(operation.before, operation.after))
-        while self.operation is operation:  # else another worker has finished it, or it took too long
-            try:
-                passage = order.change(stations, {}, self._in_sync_replicas_of)
-                yield from self.carried_out(passage, self._carry_out_change)
-            except StepNotReady as reason:
-                yield reason.delay_s
-                continue
-            except StepFailed as reason:
-                self._loop.note(f"refused: {reason}")
-                self._fail(operation)
-                return
-            break
-        if self.operation is operation:
+        carry_out = partial(self._carry_out_change, operation)
+        done = yield from self._walked(operation.to_do, lambda: self.operation is operation, carry_out)
+        if not done:
+            self._fail(operation)
+        elif self.operation is operation:
             self._loop.note(f"operation completed: {operation.after}")
             self.operation = self.unfinished = None
             self.completed += 1
-            self.row_mode = operation.after
             self._hanging.clear()
 
-    def _carry_out_change(self, request: order.Request) -> Asking[Any]:
+    def _carry_out_change(self, operation: Operation, request: order.Request) -> Asking[Any]:
         match request:
             case order.LookAtGroups():
                 return (yield from self._look_at_groups())
+            case order.LookAndNote():
+                return (yield from self._look_and_note())
             case order.ChangeMode(_, leader, mode, in_sync_replicas):
                 policy = Policy(mode=mode, in_sync_replicas=in_sync_replicas)
                 return (yield from self.ask(leader.replica_id, ChangeMode(policy, leader)))
+            case order.NoteMode():
+                if self.operation is operation:
+                    self.row_mode = operation.after
+                return None
         raise TypeError(f"no change asks for {request!r}")
 
     def _look_and_note(self) -> Asking[order.GroupsNoted]:

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Value
 
+from controlplane.clusters.operation_types import OperationType as OperationType
 from controlplane.common.models import BaseModel
 from controlplane.common.sentences import SentenceField, SentencesField, say
 from controlplane.tenants.models import Tenant
@@ -346,28 +347,6 @@ class ConfigurationChange(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.cluster} configuration {self.number}"
-
-
-class OperationType(models.TextChoices):
-    CLUSTER_CREATE = "cluster.create"
-    CLUSTER_DELETE = "cluster.delete"
-    CLUSTER_SUSPEND = "cluster.suspend"
-    CLUSTER_RESUME = "cluster.resume"
-    CLUSTER_GROW = "cluster.grow"
-    CLUSTER_MODE = "cluster.mode"
-    CLUSTER_RESTART = "cluster.restart"
-    CLUSTER_UPGRADE = "cluster.upgrade"
-    CLUSTER_CA = "cluster.ca"
-    GROUP_PROMOTE = "group.promote"
-    GROUP_SWITCHOVER = "group.switchover"
-    GROUP_DRILL = "group.drill"
-    # Of groups that elect their leader.
-    GROUP_TRANSFER = "group.transfer"
-    GROUP_PREFER = "group.prefer"
-    GROUP_REPLACE = "group.replace"
-    GROUP_GROW = "group.grow"
-    GROUP_SHRINK = "group.shrink"
-    GROUP_RECOVER = "group.recover"
 
 
 # They change who leads a group, and nothing else.

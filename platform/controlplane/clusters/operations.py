@@ -38,7 +38,7 @@ from controlplane.clusters.models import (
     OperationType,
     StepState,
 )
-from controlplane.clusters.workflows import WORKFLOWS, operation_title, step_definition, step_title
+from controlplane.clusters.workflows import operation_title, step_definition, step_names, step_title
 from controlplane.common.audit import audit_event_record
 from controlplane.common.errors import Conflict
 from controlplane.common.logging import get_logger
@@ -139,10 +139,8 @@ def operation_start(
     except IntegrityError:
         raise _in_progress(cluster) from None
     OperationStep.objects.bulk_create(
-        OperationStep(operation=operation, position=position, name=definition.name)
-        for position, definition in enumerate(
-            definition for definition in WORKFLOWS[operation_type] if steps is None or definition.name in steps
-        )
+        OperationStep(operation=operation, position=position, name=name)
+        for position, name in enumerate(step_names(operation_type, steps))
     )
     _enqueue_next(operation)
     return operation

@@ -1,14 +1,19 @@
 """The steps of each kind of operation, as data. What a step does is in `controlplane.provisioning.steps`, under the
-same name.
+same name. Without rows: the simulation (tests/sim/product_steps.py) walks the same lists.
 
 The titles are shown beside the progress bar. `timeout_s` is how long a step may wait, counted from its first start,
 before it fails.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from controlplane.clusters.models import Operation, OperationType
+from controlplane.clusters.operation_types import OperationType
 from controlplane.common.sentences import say
+
+if TYPE_CHECKING:  # rows, which the simulation has not
+    from controlplane.clusters.models import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +203,11 @@ WORKFLOWS: dict[str, tuple[StepDefinition, ...]] = {
 }
 
 
+def step_names(operation_type: OperationType, steps: Collection[str] | None = None) -> tuple[str, ...]:
+    """Return the names of an operation's steps, in their order: of those of the workflow that it has, all when not given."""
+    return tuple(one.name for one in WORKFLOWS[operation_type] if steps is None or one.name in steps)
+
+
 # What is going on, as a sentence about an operation says it.
 _OPERATION_TITLES: dict[str, str] = {
     OperationType.CLUSTER_CREATE: say("Creating the cluster"),
@@ -221,7 +231,7 @@ _OPERATION_TITLES: dict[str, str] = {
 }
 
 
-def operation_title(operation: Operation) -> str:
+def operation_title(operation: "Operation") -> str:
     """Return what an operation does, in words."""
     return _OPERATION_TITLES[operation.type]
 
@@ -230,7 +240,7 @@ def operation_title(operation: Operation) -> str:
 _FAULT_TITLES = {"hang": say("Make the leader's process hang"), "cut": say("Cut the leader off the network")}
 
 
-def step_title(operation: Operation, name: str) -> str:
+def step_title(operation: "Operation", name: str) -> str:
     """Return what a step of this operation does, in words; raises KeyError as `step_definition` does."""
     title = step_definition(operation.type, name).title
     return _FAULT_TITLES.get(operation.metadata.get("fault", ""), title) if name == "drill_fault" else title

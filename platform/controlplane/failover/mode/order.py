@@ -25,12 +25,32 @@ from mqwire.mode import Mode
 ModeName = TypeVar("ModeName", bound=str)
 
 _MEBIBYTE = 1024 * 1024
+_ADDING = ("allocate_ports", "render_configuration", "mode_start_added", "mode_catch_up", "mode_update_masters")
 TRY_AGAIN = say("Look at the role map, and retry when every replica has caught up.")
 
 
 def mode_stations(path: Sequence[ModeName]) -> list[tuple[ModeName, tuple[ModeName, ...]]]:
     """Return each mode on the way with those that are accepted in its place: its own and all that come after it."""
     return [(mode, tuple(path[position:])) for position, mode in enumerate(path)]
+
+
+def change_steps(
+    *, modes: int, adds: bool, removes: bool, leaves_alone: bool = False, becomes_alone: bool = False
+) -> set[str]:
+    """Return the names of the workflow's steps that a change has which goes through so many `modes`, none where only replicas come
+    or go. `leaves_alone`, `becomes_alone`: from groups of one replica, or to such.
+    """
+    steps = {"mode_look", "mode_note", "render_configuration_again"}
+    # A change that failed may have left replicas behind that never ran, or have not caught up.
+    if adds or leaves_alone:
+        steps.update(_ADDING)
+    if modes > 1:
+        steps.add("mode_pass")
+    if modes:
+        steps.add("mode_change")
+    if removes:
+        steps.add("mode_remove" if becomes_alone else "mode_remove_last")
+    return steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +137,11 @@ class ChangeMode:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteMode:
+    """Write the new mode into the cluster's row."""
+
+
+@dataclass(frozen=True, slots=True)
 class SettleRemoval:
     """Write down who goes, by group, before anyone is stopped: as planned, but for these leaders, in whose place another goes.
     Answered by what was written down the first time.
@@ -136,7 +161,18 @@ class NoteEnd:
     end_offset: int
 
 
-Request = LookAtGroups | LookAndNote | LeadAlone | ChangeMode | SettleRemoval | StopForGood | Forget | NoteEnd | Free
+Request = (
+    LookAtGroups
+    | LookAndNote
+    | LeadAlone
+    | ChangeMode
+    | NoteMode
+    | SettleRemoval
+    | StopForGood
+    | Forget
+    | NoteEnd
+    | Free
+)
 Order = Generator[Request, Any, Result]
 Answers = Mapping[str, Mapping[int, ReplicaStatus | None]]
 Statuses = Mapping[str, Mapping[int, ReplicaStatus]]
@@ -291,6 +327,12 @@ def _lead_alone() -> Order[None]:
                     error=answer.error,
                 )
             )
+
+
+def note() -> Order[None]:
+    """Write down the new mode, and learn the groups' epochs before a leader is assigned one."""
+    yield NoteMode()
+    yield LookAndNote()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,12 @@ from controlplane.clusters.services import replica_id_next
 from controlplane.common.audit import audit_event_record
 from controlplane.common.sentences import say_all
 from controlplane.failover.errors import NotPossible
+from controlplane.failover.mode.order import change_steps
 from controlplane.failover.mode.plan import ModePlan, plan_mode, removed_before
 from controlplane.failover.mode_changes import ALONE, mode_changes_hanging
 from controlplane.failover.sampling import cluster_sample
 from controlplane.provisioning.drivers.base import Driver
 from controlplane.tenants.rules import actor_require
-
-_ADDING = ("allocate_ports", "render_configuration", "mode_start_added", "mode_catch_up", "mode_update_masters")
 
 
 def mode_preview(*, cluster: Cluster, mode: str, driver: Driver, replicas: int | None = None) -> ModePlan:
@@ -75,7 +74,7 @@ def mode_change_start(
             cluster=cluster,
             operation_type=OperationType.CLUSTER_MODE,
             metadata=details,
-            steps=mode_steps(plan),
+            steps=_steps(plan),
         )
         for group in BrokerGroup.objects.filter(cluster=cluster, name__in=plan.adding):
             _rows_add(group, plan.adding[group.name])
@@ -90,19 +89,15 @@ def mode_change_start(
     return operation
 
 
-def mode_steps(plan: ModePlan) -> set[str]:
-    """Return the names of the workflow's steps that this change has."""
-    steps = {"mode_look", "mode_note", "render_configuration_again"}
-    # A change that failed may have left replicas behind that never ran, or have not caught up.
-    if plan.adding or (plan.mode_before in ALONE and plan.mode_after not in ALONE):
-        steps.update(_ADDING)
-    if len(plan.path) > 1:
-        steps.add("mode_pass")
-    if plan.path:
-        steps.add("mode_change")
-    if plan.removing:
-        steps.add("mode_remove" if removed_before(plan.mode_after) else "mode_remove_last")
-    return steps
+def _steps(plan: ModePlan) -> set[str]:
+    was_alone = plan.mode_before in ALONE
+    return change_steps(
+        modes=len(plan.path),
+        adds=bool(plan.adding),
+        removes=bool(plan.removing),
+        leaves_alone=was_alone and plan.mode_after not in ALONE,
+        becomes_alone=removed_before(plan.mode_after),
+    )
 
 
 def _rows_add(group: BrokerGroup, replica_ids: tuple[int, ...]) -> None:

@@ -94,6 +94,10 @@ def mode_change(context: StepContext) -> None:
 
 def mode_note(context: StepContext) -> None:
     """Write the new mode into the cluster's row, and learn the groups' epochs before a leader is assigned one."""
+    _carried_out(context, order.note())
+
+
+def _note_mode(context: StepContext) -> None:
     wanted = context.operation.metadata["to"]
     cluster = context.cluster
     values: dict[str, object] = {"mode": wanted, "founded_mode": cluster.mode_at_creation}
@@ -101,7 +105,6 @@ def mode_note(context: StepContext) -> None:
         values["failover_policy"] = FailoverPolicy.MANUAL
     if cluster.mode != wanted:
         Cluster.objects.filter(pk=cluster.pk, mode=cluster.mode).update(**values, updated_at=timezone.now())
-    cluster_sample(Cluster.objects.select_related("tenant").get(pk=cluster.pk), context.driver)
 
 
 def _have_configuration(admin: Admin, row: Replica, wanted: Mapping[str, str]) -> None:
@@ -131,8 +134,12 @@ class _Execution:
             case order.LookAtGroups():
                 return _answers(context)
             case order.LookAndNote():
-                views = cluster_sample(context.cluster, context.driver)
-                return order.GroupsNoted(views, timezone.now())
+                cluster = Cluster.objects.select_related("tenant").get(
+                    pk=context.cluster.pk
+                )  # its mode may be a new one
+                return order.GroupsNoted(cluster_sample(cluster, context.driver), timezone.now())
+            case order.NoteMode():
+                _note_mode(context)
             case order.LeadAlone(group, replica_id, epoch, with_incomplete_log):
                 return replica_remoting.replica_promote(
                     context.cluster,
@@ -157,6 +164,7 @@ class _Execution:
                 return removal_end_noted(context, group, replica_id, end_offset)
             case StopForGood() | Forget() | Free():
                 return leaving_carried_out(context, request)
+        return None
 
     def _address(self, group: str, replica_id: int) -> str:
         rows = placed_replicas(self._context.cluster, group)

@@ -20,7 +20,14 @@ from controlplane.failover.promotion import order, rows
 from controlplane.failover.promotion.agreement import agreement_holds
 from controlplane.failover.promotion.automatic import promotion_to_begin
 from controlplane.failover.promotion.verdict import GroupState, GroupView, ReplicaView, candidates_ranked, judge
-from controlplane.failover.samples import LeaderNews, answer_noted, leading_noted, looked_at, silence_noted
+from controlplane.failover.samples import (
+    LeaderRow,
+    answer_noted,
+    leader_seen,
+    leading_noted,
+    looked_at,
+    silence_noted,
+)
 from controlplane.provisioning.drivers.base import ProcessStatus
 from controlplane.provisioning.errors import StepFailed, StepNotReady
 from highwater import promotion_by_hand as by_hand
@@ -223,11 +230,10 @@ class ControlPlane:
         now = self._now()
         reported = {status.replica_id: status for status in self.statuses.values()}
         row = self.leadership
-        look = looked_at(
-            reported, row_epoch=row.epoch, led_epoch=row.led_epoch, asked_epoch=row.asked_epoch, named=row.leader_id
-        )
-        if look.leading is not None and look.news is not LeaderNews.KNOWN:
-            self.leadership = replace(row, epoch=max(row.epoch, look.leading.epoch), leader_id=look.leader)
+        read = LeaderRow(epoch=row.epoch, leader=row.leader_id, led_epoch=row.led_epoch, asked_epoch=row.asked_epoch)
+        look = looked_at(reported, read)
+        seen = leader_seen(read, read, look)
+        self.leadership = replace(row, epoch=seen.epoch, leader_id=seen.leader)
         for number, name in enumerate(self._replicas):
             status, before = reported.get(number), self._samples[number]
             if status is not None:

@@ -3,7 +3,7 @@ simulation (tests/sim/control_plane.py) both note what is said here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Generic, TypeVar
@@ -58,27 +58,43 @@ class GroupLook(Generic[K]):
     news: LeaderNews
 
 
-def looked_at(
-    statuses: Mapping[K, ReplicaStatus],
-    *,
-    row_epoch: int,
-    led_epoch: int | None,
-    asked_epoch: int | None,
-    named: K | None,
-) -> GroupLook[K]:
-    """Return what the answers of a group's replicas say together; the others are what its row says, `named` its leader."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRow(Generic[K]):
+    """What a group's row says of its leader; see models.GroupLeadership."""
+
+    epoch: int
+    leader: K | None
+    led_epoch: int | None
+    asked_epoch: int | None
+
+
+def looked_at(statuses: Mapping[K, ReplicaStatus], row: LeaderRow[K]) -> GroupLook[K]:
+    """Return what the answers of a group's replicas say together, beside its row."""
     leader = leader_among(statuses)
     if leader is None:
         return GroupLook(None, None, LeaderNews.KNOWN)
     leading = statuses[leader]
     news = leader_news(
-        row_epoch,
-        led_epoch=led_epoch,
-        asked_epoch=asked_epoch,
+        row.epoch,
+        led_epoch=row.led_epoch,
+        asked_epoch=row.asked_epoch,
         leader_epoch=leading.epoch,
-        is_named=named == leader,
+        is_named=row.leader == leader,
     )
     return GroupLook(leader, leading, news)
+
+
+def leader_seen(row: LeaderRow[K], read: LeaderRow[K], look: GroupLook[K]) -> LeaderRow[K]:
+    """Return the group's row with what a look has found: the news was judged by `read`, and `row` is what it says now. It stays as
+    it is where another worker has raised the epoch since, or, for a leader of an epoch that is known, has seen or asked another.
+    """
+    if look.leading is None or look.news is LeaderNews.KNOWN or row.epoch != read.epoch:
+        return row
+    if look.news is LeaderNews.NEWER_EPOCH:
+        return replace(row, epoch=look.leading.epoch, leader=look.leader)
+    if (row.led_epoch, row.asked_epoch) != (read.led_epoch, read.asked_epoch):
+        return row
+    return replace(row, leader=look.leader)
 
 
 def leading_noted(status: ReplicaStatus, now: datetime) -> dict[str, object]:

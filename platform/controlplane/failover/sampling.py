@@ -19,8 +19,11 @@ from controlplane.failover.elections import election_note
 from controlplane.failover.models import Failover, GroupLeadership, ReplicaSample
 from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.samples import (
+    GroupLook,
     LeaderNews,
+    LeaderRow,
     answer_noted,
+    leader_seen,
     leading_noted,
     looked_at,
     silence_noted,
@@ -122,30 +125,13 @@ def _write_group(
 ) -> None:
     leadership, _ = GroupLeadership.objects.get_or_create(group=group)
     known = {replica: answer.status for replica, answer in answers.items() if answer.status is not None}
-    named = next((replica for replica in answers if replica.pk == leadership.leader_id), None)
-    look = looked_at(
-        known,
-        row_epoch=leadership.epoch,
-        led_epoch=leadership.led_epoch,
-        asked_epoch=leadership.asked_epoch,
-        named=named,
-    )
+    look = looked_at(known, _leader_row(leadership, answers))
     leader, leading = look.leader, look.leading
-    if leader is not None and leading is not None:
-        if look.news is LeaderNews.NEWER_EPOCH:
-            if leadership_raise(leadership, leading.epoch, leader):
-                _log.info("leader", group=group.name, replica=leader.broker_id, epoch=leading.epoch)
-                # One that is resumed elects again: no one was cut off by that.
-                if group.cluster.is_running and group.cluster.elects_leaders and leadership.epoch:
-                    election_note(group, leadership, leader, known)
-        elif look.news in (LeaderNews.OF_THE_EPOCH, LeaderNews.OF_BEFORE):
-            unchanged = GroupLeadership.objects.filter(
-                pk=leadership.pk,
-                epoch=leadership.epoch,
-                led_epoch=leadership.led_epoch,
-                asked_epoch=leadership.asked_epoch,
-            )
-            unchanged.update(leader=leader, updated_at=timezone.now())
+    if _write_leader(leadership, look, answers) and leader is not None and leading is not None:
+        _log.info("leader", group=group.name, replica=leader.broker_id, epoch=leading.epoch)
+        # One that is resumed elects again: no one was cut off by that.
+        if group.cluster.is_running and group.cluster.elects_leaders and leadership.epoch:
+            election_note(group, leadership, leader, known)
     for replica, answer in answers.items():
         if answer.status is not None:
             _write_answer(replica, answer.status, leading, asked_at)
@@ -155,6 +141,35 @@ def _write_group(
     if leader is not None and leading is not None:
         leader_note(leader, leading)
         _note_rejoined(group, leading.epoch, known)
+
+
+def _write_leader(leadership: GroupLeadership, look: GroupLook[Replica], members: Iterable[Replica]) -> bool:
+    """Write into the group's row whom a look has found leading, by what `leadership` has read of it; returns whether its epoch is
+    a newer one by that.
+    """
+    if look.news is LeaderNews.KNOWN:
+        return False
+    members = tuple(members)
+    locked = GroupLeadership.objects.select_for_update().filter(pk=leadership.pk).first()
+    if locked is None:
+        return False
+    before = _leader_row(locked, members)
+    after = leader_seen(before, _leader_row(leadership, members), look)
+    if after == before:
+        return False
+    GroupLeadership.objects.filter(pk=locked.pk).update(
+        epoch=after.epoch, leader=after.leader, updated_at=timezone.now()
+    )
+    return after.epoch > before.epoch
+
+
+def _leader_row(leadership: GroupLeadership, members: Iterable[Replica]) -> LeaderRow[Replica]:
+    return LeaderRow(
+        epoch=leadership.epoch,
+        leader=next((replica for replica in members if replica.pk == leadership.leader_id), None),
+        led_epoch=leadership.led_epoch,
+        asked_epoch=leadership.asked_epoch,
+    )
 
 
 def _write_answer(replica: Replica, status: ReplicaStatus, leader: ReplicaStatus | None, asked_at: datetime) -> None:

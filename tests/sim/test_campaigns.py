@@ -62,7 +62,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "a follower truncates below the commit": range(9, 19),
     "no pre-vote": range(6, 43),
     "a replica that lost its memory votes as before": range(52, 71),
-    "the old mode confirms what follows the change": range(22, 42),
+    "the old mode confirms what follows the change": range(47, 67),
     "a new disk is adopted in one step": range(15, 16),
     "groups keep their offsets after a loss": range(180, 181),
     "every offset is taken for proven after a loss": range(10, 11),

@@ -19,6 +19,7 @@ class EventLoop:
     """Runs events in the order of their times, ties in the order in which they were planned."""
 
     def __init__(self, seed: int, *, show: bool = False) -> None:
+        self._seed = seed
         self.random = Random(seed)
         self.now_s = 0.0
         self.events = 0
@@ -27,6 +28,10 @@ class EventLoop:
         self._digest = hashlib.sha256()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._planned = 0
+
+    def chance(self, purpose: str) -> Random:
+        """A generator of its own, by the seed: what is drawn from it changes nothing of what `random` draws."""
+        return Random(f"{self._seed} {purpose}")
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         """Do it that much later."""

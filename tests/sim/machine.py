@@ -17,12 +17,13 @@ from tests.sim.event_loop import EventLoop
 from tests.sim.history import Copy, History, Violation
 from tests.sim.memory_disk import Died, MemoryDisk
 from tests.sim.network import Network
-from tests.sim.sim_disk import SimDisk
+from tests.sim.sim_disk import COMMIT_LOG, SimDisk
 from tests.sim.sim_environment import FILE_BYTES, FIRST_MS, HAND_OVER_S, PORT, ROOT
 from tests.sim.sim_name_server import NameServer
 from tests.sim.trio_process import Killed
 
 USUAL_SYNC_S = 0.003  # the mean
+DROP_SHARE = 0.5  # of the ends of processes after a failed sync: there the kernel drops clean pages
 SUPERVISOR_S = 0.5  # until it starts a process again that has ended
 
 
@@ -85,6 +86,7 @@ class Machine:
             set()
         )  # the physical offsets of records that its disks have ever had other than written
         self.rate = random.choice((1.0, 1.0, random.uniform(0.9, 1.1)))
+        self._memory_chance = loop.chance(f"memory of {self.name}")
         self.began_s = random.uniform(0.0, 1000.0)
         self.wall_skew_ms = random.choice((0, 0, random.randrange(-3_600_000, 3_600_000)))
         # (epoch, offset) -> the record that a leader appended there; one for the whole group.
@@ -257,6 +259,17 @@ class Machine:
             self.loop.note(f"{self.name} is killed at {self.process.store.end_offset if self.process else 'its start'}")
             self._end(self._process)
             self.disk = SimDisk.of(self.disk.after_kill(), self.disk)
+            if self._memory_chance.random() < DROP_SHARE:
+                self.drop_clean_pages()
+
+    def drop_clean_pages(self) -> None:
+        """Linux calls clean what a failed sync did not write, and may drop it: what no process has in its memory is gone then."""
+        changed = self.disk.drop_clean_pages()
+        if changed:
+            self.loop.note(f"{self.name} drops what a failed sync left unwritten: {changed}")
+            self.history.counts["pages dropped after a failed sync"] += 1
+        if any(COMMIT_LOG in path for path in changed):
+            self._lose_memory()
 
     def shut(self) -> None:
         """The run is over and judged."""
@@ -268,11 +281,15 @@ class Machine:
         self.loop.note(f"{self.name} loses power")
         if self._process is not None:
             self._end(self._process, power_cut=True)
+        self._lose_memory()
+        self.disk = SimDisk.of(self._after_power_cut(self.loop.random.getrandbits(32)), self.disk)
+
+    def _lose_memory(self) -> None:
+        """What its log had in the page cache only may be gone."""
         if self._left is not None and not self.settings.durable_counts:
             epochs, _, durable_offset = left = self._left
             self.history.power_cut(self.name, *left)
             self._left = (epochs, durable_offset, durable_offset)
-        self.disk = SimDisk.of(self._after_power_cut(self.loop.random.getrandbits(32)), self.disk)
 
     def _after_power_cut(self, seed: int) -> MemoryDisk:
         return self.disk.after_power_cut(seed)

@@ -56,12 +56,21 @@ class Inode:
             self._persist(block)
         self.dirty_blocks.clear()
 
-    def drop_clean_pages(self) -> None:
-        """Memory was short: what is clean is read from the platter the next time."""
-        for begin in range(0, min(len(self.data), len(self.synced)), BLOCK_BYTES):
-            if begin // BLOCK_BYTES not in self.dirty_blocks:
-                end = min(begin + BLOCK_BYTES, len(self.data), len(self.synced))
-                self.data[begin:end] = self.synced[begin:end]
+    def drop_clean_pages(self) -> bool:
+        """Memory was short: what is clean is read from the platter the next time, as zeros where that has nothing. Returns
+        whether anything is read otherwise now; without a failed sync nothing is.
+        """
+        if not self._clean_may_differ:
+            return False
+        size = len(self.data)
+        platter = self.synced[:size] + bytes(max(0, size - len(self.synced)))
+        differs = False
+        for begin in range(0, size, BLOCK_BYTES):
+            end = min(begin + BLOCK_BYTES, size)
+            if begin // BLOCK_BYTES not in self.dirty_blocks and self.data[begin:end] != platter[begin:end]:
+                self.data[begin:end] = platter[begin:end]
+                differs = True
+        return differs
 
     def after_power_cut(self, random: Random) -> Inode:
         """What is left of it: each unsynced block has reached the platter or has not."""

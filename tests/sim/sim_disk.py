@@ -192,6 +192,10 @@ class SimDisk(MemoryDisk):
         inode = self.names.get(path)
         return b"" if inode is None else bytes(inode.data[begin:end])
 
+    def drop_clean_pages(self) -> list[str]:
+        """Memory is short; returns the files of which something is read otherwise than before, as a sync had failed."""
+        return [path for path, inode in sorted(self.names.items()) if inode.drop_clean_pages()]
+
     @classmethod
     def of(cls, disk: MemoryDisk, before: SimDisk) -> SimDisk:
         """The same content, as the next process finds it; it is as full and as slow as before."""

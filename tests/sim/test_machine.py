@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from brokerd.replica.epoch_map import EpochMap
 from tests.sim.history import Copy
 from tests.sim.machine import is_there, place_in_log
@@ -83,3 +85,19 @@ def test_a_blank_disk_stands_for_what_the_lost_one_had_and_for_nothing_that_was_
     assert machine.had(Copy("r1", 1, 400, 500, 0))
     assert not machine.had(Copy("r1", 1, 450, 550, 0))
     assert not machine.had(Copy("r1", 2, 400, 500, 0))
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_what_a_failed_sync_left_in_memory_may_be_lost_with_async_flush_once_its_pages_are_dropped(flush: str) -> None:
+    machine = World("single", flush, 1).machines[0]
+    path, _ = place_in_log(0)
+    machine.disk.make_directory(os.path.dirname(path))
+    fd = machine.disk.open(path, os.O_RDWR | os.O_CREAT)
+    machine.disk.pwrite(fd, RECORD, 0)
+    machine.disk.fail_syncs = 1
+    with pytest.raises(OSError, match="Input/output error"):
+        machine.disk.fsync(fd)
+    machine._left = EpochMap([(1, 0)]), len(RECORD), 0
+    machine.drop_clean_pages()
+    assert machine.disk.page_cache(path, 0, len(RECORD)) == bytes(len(RECORD))
+    assert machine.history.may_be_lost(Copy(machine.name, 1, 0, len(RECORD), 0)) is (flush == "async")

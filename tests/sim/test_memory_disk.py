@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
-from tests.sim.memory_disk import MemoryDisk
+from tests.sim.memory_disk import BLOCK_BYTES, MemoryDisk
 
 DIRECTORY = "/store/consumequeue/orders/0"
 PATH = f"{DIRECTORY}/00000000000000000000"
@@ -57,3 +58,38 @@ def test_nothing_is_back_of_a_directory_whose_removal_was_synced() -> None:
     disk = removed_without_a_sync()
     disk.sync_directory(os.path.dirname(DIRECTORY))
     assert not disk.after_losing_all_unsynced().exists(PATH)
+
+
+def with_a_failed_sync() -> MemoryDisk:
+    """A disk with a durable block, and two more that a failed sync was to write; the kernel calls them clean."""
+    disk = MemoryDisk()
+    disk.make_directory(DIRECTORY)
+    fd = disk.open(PATH, os.O_RDWR | os.O_CREAT)
+    disk.pwrite(fd, b"1" * BLOCK_BYTES, 0)
+    disk.fsync(fd)
+    disk.fail = lambda number, name: errno.EIO if name == "sync" else None
+    disk.pwrite(fd, b"2" * 2 * BLOCK_BYTES, BLOCK_BYTES)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.fsync(fd)
+    disk.fail = lambda number, name: None
+    return disk
+
+
+def test_what_a_failed_sync_did_not_write_is_read_as_zeros_once_its_pages_are_dropped() -> None:
+    disk = with_a_failed_sync()
+    assert disk.content()[PATH] == b"1" * BLOCK_BYTES + b"2" * 2 * BLOCK_BYTES
+    assert disk.names[PATH].drop_clean_pages()
+    assert disk.content()[PATH] == b"1" * BLOCK_BYTES + bytes(2 * BLOCK_BYTES)
+
+
+def test_what_was_written_again_after_a_failed_sync_is_not_dropped() -> None:
+    disk = with_a_failed_sync()
+    disk.pwrite(disk.open(PATH, os.O_RDWR), b"2" * 2 * BLOCK_BYTES, BLOCK_BYTES)
+    assert not disk.names[PATH].drop_clean_pages()
+
+
+def test_without_a_failed_sync_nothing_differs_when_pages_are_dropped() -> None:
+    disk = MemoryDisk()
+    disk.make_directory(DIRECTORY)
+    disk.pwrite(disk.open(PATH, os.O_RDWR | os.O_CREAT), b"1", 0)
+    assert not disk.names[PATH].drop_clean_pages()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 REPAIR_S = 40.0
+_LEADER_DISK_SHARE = 0.3  # of the times when it is the leader's disk that could be lost
+_CARELESS_SHARE = 0.5
 PLAN_EVERY = 10  # seeds
 RING_REPLICAS = 3  # at least
 _EPOCHS, _TABLES = -1, -2  # as queues that no client reads
@@ -43,6 +45,7 @@ class Faults:
         self._loop = world.loop
         self.stopped = False
         self._composed_until_s = 0.0
+        self._disk_chance = world.loop.chance("lost disks")
         random = world.loop.random
         kinds: list[tuple[Callable[[], None], float]] = [
             (self._kill, 3.0),
@@ -98,10 +101,11 @@ class Faults:
             7: self._worst_candidate,
         }
         if self._world.mode == "async":
-            return plans | {0: self._led_for_a_moment, 2: self._late_fence}
+            return plans | {0: self._led_for_a_moment, 2: self._late_fence, 8: self._replace_disk}
         if self._world.mode != "sync":
             return plans
         return plans | {
+            0: self._replace_disk,
             1: self._leader_alone,
             2: self._power_cut_after_a_promise,
             8: self._worst_candidate_beside_a_new_disk,
@@ -492,14 +496,25 @@ class Faults:
         self._loop.note(f"{machine.name} has its clock set {machine.wall_skew_ms} ms off")
 
     def _replace_disk(self) -> None:
-        """As the runbook says: a slave only, stopped until its master has left it out, and one at a time."""
-        control = self._world.control_plane
+        """One disk at a time is lost, seldom the leader's own. The replica is stopped until its leader has left it out, as the
+        runbook says, or a careless operator starts it with an empty disk earlier, or at once.
+        """
+        control, chance = self._world.control_plane, self._disk_chance
         machine = self._machine()
         leaders = [other.name for other in self._world.machines if other.process and other.process.replica.leads]
-        if leaders != [control.leader] or machine.name in leaders or control.replaced or self._rots():
+        if leaders != [control.leader] or control.replaced or self._rots():
             return
+        leads = machine.name in leaders
+        if leads and chance.random() >= _LEADER_DISK_SHARE:
+            return
+        away_s = self._world.max_time_not_level_s + 1.0
+        if chance.random() < _CARELESS_SHARE:
+            away_s = chance.choice((0.0, chance.uniform(0.0, away_s)))
+        self._loop.note(f"{machine.name} loses its disk{', and leads' if leads else ''}")
+        self._world.history.counts["disks of leaders lost"] += leads
         control.replaces(machine.name)
         machine.kill()
+        machine.disk_lost(leads=leads, others=[other for other in self._world.machines if other is not machine])
         machine.out_of_service = True
 
         def replaced() -> None:
@@ -507,7 +522,7 @@ class Faults:
             machine.replace_disk()
             machine.start()
 
-        self._loop.after(self._world.max_time_not_level_s + 1.0, replaced)
+        self._loop.after(away_s, replaced)
 
     # --- network
 

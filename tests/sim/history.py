@@ -6,7 +6,7 @@ Raises Violation as soon as something happens that must never happen; the rest i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -405,11 +405,39 @@ class History:
         """A disk forgot what was not synced, with ASYNC_FLUSH: what no other replica keeps that has to may be lost."""
         self._take_memory(node, epochs, end_offset, left_until)
         logs, keepers = self.logs(), self._keepers or ()
-        kept = [common_end(epochs, end_offset, *logs[other]) for other in keepers if other != node and other in logs]
-        lost_from = max(left_until, *kept, 0)
-        if lost_from < end_offset:
-            self.counts["power cuts that may lose messages"] += 1
-            self.lost_ranges.append(replace(self._taken[-1][1], lost_from=lost_from))
+        kept = [logs[other] for other in keepers if other != node and other in logs]
+        self.counts["power cuts that may lose messages"] += self._lose(self._taken[-1][1], kept)
+
+    def _lose(self, taken: LostRange, kept: Iterable[tuple[EpochMap, int]]) -> bool:
+        """What was taken from one log, and none of these has, may be lost; returns whether that is anything."""
+        assert taken.lost_from is not None, "it is no unclean promotion"
+        common = (common_end(taken.epochs, taken.end_offset, *log) for log in kept)
+        lost_from = max(taken.lost_from, *common, 0)
+        if lost_from < taken.end_offset:
+            self.lost_ranges.append(replace(taken, lost_from=lost_from))
+        return lost_from < taken.end_offset
+
+    def disk_lost(
+        self,
+        node: str,
+        epochs: EpochMap,
+        end_offset: int,
+        others: dict[str, tuple[EpochMap, int]],
+        *,
+        led: bool,
+        memory_counts: bool,
+    ) -> None:
+        """A disk is gone: what it had reported counts. Where the leader is enough for an acknowledgement, what only its disk had
+        may be lost. Elsewhere one disk costs nothing, but with ASYNC_FLUSH power cuts may have taken the rest from memory before.
+        """
+        taken = LostRange("lost disk", EpochMap(epochs.entries), end_offset, 0, 0)
+        self._taken.append((node, taken))
+        if self.in_sync_replicas == 1:
+            kept = list(others.values()) if led else None
+        else:
+            kept = [log for name, log in others.items() if name in (self._keepers or ())] if memory_counts else None
+        if kept is not None:
+            self.counts["lost disks that may lose messages"] += self._lose(taken, kept)
 
     def _take_memory(self, node: str, epochs: EpochMap, end_offset: int, left_until: int) -> None:
         self.counts["power cuts that took memory"] += left_until < end_offset

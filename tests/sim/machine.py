@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -293,6 +293,30 @@ class Machine:
 
     def _after_power_cut(self, seed: int) -> MemoryDisk:
         return self.disk.after_power_cut(seed)
+
+    @property
+    def durable_log(self) -> tuple[EpochMap, int]:
+        """Its epochs, and up to where it is on the platter for sure."""
+        if self.process is not None:
+            return self.process.replica.epochs, self.process.store.durable_offset
+        return (EpochMap(), 0) if self._left is None else (self._left[0], self._left[2])
+
+    def disk_lost(self, *, leads: bool, others: Iterable[Machine]) -> None:
+        """The stopped machine's disk is gone; with a leader's may be lost what no other one has."""
+        if self._left is None:
+            return
+        epochs, end_offset, durable_offset = self._left
+        durable_counts = self.settings.durable_counts
+        logs = {other.name: other.durable_log if durable_counts else other.log for other in others}
+        self.history.disk_lost(
+            self.name,
+            epochs,
+            durable_offset if durable_counts else end_offset,
+            logs,
+            led=leads,
+            memory_counts=not durable_counts,
+        )
+        self._left = None
 
     def replace_disk(self) -> None:
         """An operator gives the stopped machine a new, empty disk."""

@@ -18,8 +18,8 @@ LAST = Copy("r0", 1, 900, 1000, 9)
 SYNCED = Copy("r0", 1, 400, 500, 4)
 
 
-def observed(**logs_end_at: int) -> History:
-    history = History(mode="sync", in_sync_replicas=2)
+def observed(*, in_sync_replicas: int = 2, **logs_end_at: int) -> History:
+    history = History(mode="sync", in_sync_replicas=in_sync_replicas)
     history.logs = lambda: {name: (EPOCHS, end) for name, end in logs_end_at.items()}
     return history
 
@@ -56,6 +56,26 @@ def test_a_leader_of_the_past_does_not_say_who_has_to_keep_what() -> None:
     history.keeps(1, frozenset({"r0"}))
     history.power_cut("r0", EPOCHS, 1000, 500)
     assert not history.may_be_lost(LAST)
+
+
+@pytest.mark.parametrize("led", [True, False])
+@pytest.mark.parametrize("in_sync_replicas", [1, 2])
+def test_a_lost_disk_may_cost_what_only_it_had_where_its_leader_was_enough(led: bool, in_sync_replicas: int) -> None:
+    history = observed(in_sync_replicas=in_sync_replicas)
+    history.disk_lost("r0", EPOCHS, 1000, {"r1": (EPOCHS, 500)}, led=led, memory_counts=False)
+    assert history.may_be_lost(LAST) is (led and in_sync_replicas == 1)
+    assert not history.may_be_lost(SYNCED)
+    assert history.lost_by(LAST) == {"r0"}
+
+
+def test_with_async_flush_a_lost_disk_may_cost_what_the_others_in_sync_had_lost_from_memory() -> None:
+    history = observed(r0=1000, r1=1000)
+    history.keeps(1, frozenset({"r0", "r1"}))
+    history.power_cut("r1", EPOCHS, 1000, 500)
+    assert not history.may_be_lost(LAST)
+    history.disk_lost("r0", EPOCHS, 1000, {"r1": (EPOCHS, 500)}, led=False, memory_counts=True)
+    assert history.may_be_lost(LAST)
+    assert not history.may_be_lost(SYNCED)
 
 
 def test_only_the_newest_leader_knows_what_was_committed_since_a_reset() -> None:

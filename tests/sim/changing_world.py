@@ -25,6 +25,7 @@ from tests.sim.sim_name_server import NameServer
 from tests.sim.verdict import judge
 from tests.sim.wire import GROUP
 from tests.sim.world import (
+    AUTO_SHARE,
     FINAL_SENDS,
     MAX_TIME_NOT_LEVEL_S,
     RETENTION_SHARE,
@@ -58,6 +59,7 @@ class ChangingWorld(QuorumWorld):
         count = total - self.waiting
         self.mode = random.choice((Mode.SINGLE, *(CHANGEABLE if count > 2 else CHANGEABLE[:2])))
         sync_replicas = random.choice((2, count))
+        auto_in_sync = self.loop.chance("auto in sync").random() < AUTO_SHARE
         history = ChangingHistory()
         history.lacking = self._lacking
         history.logs = lambda: {machine.name: machine.log for machine in self.machines}
@@ -91,6 +93,7 @@ class ChangingWorld(QuorumWorld):
                     starts_as_leader=number == 0 and not elects,
                     total_replicas=1 if self.mode == "single" else count,
                     in_sync_replicas=sync_replicas if self.mode == "sync" else 1,
+                    auto_in_sync_replicas=auto_in_sync,
                     max_time_not_level_s=MAX_TIME_NOT_LEVEL_S,
                     follower_timeout_s=MAX_TIME_NOT_LEVEL_S,
                     members=Members(tuple(peers) if elects else ()),
@@ -112,6 +115,7 @@ class ChangingWorld(QuorumWorld):
             replicas=names,
             row_mode=Mode.ASYNC if self.mode == Mode.SINGLE else Mode(self.mode),
             sync_replicas=sync_replicas,
+            auto_in_sync=auto_in_sync,
             dying=random.choice((0.0, 0.05, 0.2)),
         )
         self.mode_operator.supervisor = MachineSupervisor(self.loop, self.machines)
@@ -129,7 +133,9 @@ class ChangingWorld(QuorumWorld):
         self.retention = random.random() < RETENTION_SHARE
         self.extras = Extras(self.machines, self.senders, random, retention=self.retention)
         self.faults = ChangingFaults(self)
-        self.loop.note(f"changing {flush} {count} replicas, founded as {self.mode}, {sync_replicas} in sync")
+        auto = ", automatic" if auto_in_sync else ""
+        self.history.counts["groups with enableAutoInSyncReplicas"] += auto_in_sync
+        self.loop.note(f"changing {flush} {count} replicas, founded as {self.mode}, {sync_replicas} in sync{auto}")
 
     def _lacking(self, node: str, copy: Copy) -> str | None:
         """Why the mode that the leader acts by forbids to acknowledge this."""

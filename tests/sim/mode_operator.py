@@ -70,10 +70,12 @@ class ModeOperator(ControlPlane):
         replicas: list[str],
         row_mode: Mode,
         sync_replicas: int,
+        auto_in_sync: bool = False,
         dying: float,
     ) -> None:
         super().__init__(loop, network, replicas=replicas, in_sync_replicas=1, dying=dying)
         self._sync_replicas = sync_replicas  # inSyncReplicas of mode sync, unless that is too few after elections
+        self._auto_in_sync = auto_in_sync  # then so few are enough as minInSyncReplicas says, which is 1
         self.operation: Operation | None = None
         self.unfinished: Mode | None = None  # the mode that a failed operation was to bring
         self.completed = 0
@@ -91,7 +93,10 @@ class ModeOperator(ControlPlane):
 
     def in_sync_replicas(self) -> int:
         on_the_way = (mode for change in self._hanging for mode in modes_on_the_way(change.before, change.after))
-        return copies_for_certain((self.row_mode, *on_the_way), self._in_sync_replicas_of)
+        return copies_for_certain((self.row_mode, *on_the_way), self._copies_for_sure)
+
+    def _copies_for_sure(self, mode: Mode) -> int:
+        return 1 if self._auto_in_sync else self._in_sync_replicas_of(mode)
 
     def _in_sync_replicas_of(self, mode: Mode) -> int:
         return self._sync_replicas if mode == Mode.SYNC else 1
@@ -315,7 +320,10 @@ class ModeOperator(ControlPlane):
             case order.LookAndNote():
                 return (yield from self._look_and_note())
             case order.ChangeMode(_, leader, mode, in_sync_replicas):
-                policy = Policy(mode=mode, in_sync_replicas=in_sync_replicas)
+                # After elections the leader refuses fewer than a majority: `highwater admin changeMode` can ask for more at least.
+                after_elections = self._auto_in_sync and leader.quorum is not None
+                least = in_sync_replicas if after_elections else 1
+                policy = Policy(mode=mode, in_sync_replicas=in_sync_replicas, min_in_sync_replicas=least)
                 return (yield from self.ask(leader.replica_id, ChangeMode(policy, leader)))
             case order.NoteMode():
                 if self.operation is operation:

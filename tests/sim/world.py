@@ -49,6 +49,7 @@ SHORT_PULLS_SHARE = (
 )
 SHORT_PULLS = (1024, 4096)  # bytes
 PULL_BYTES = replica_follower._PULL_BYTES
+AUTO_SHARE = 0.2  # of all seeds of modes sync and changing: there enableAutoInSyncReplicas is on
 NEWS_SHARE = 0.3  # of all seeds: at the end pulls are held
 SWITCHOVER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
 SWITCHOVER_S = 10.0
@@ -192,8 +193,8 @@ class World:
     ) -> None:
         """Without `promotions` the replica that led before must lead again by the others' agreement.
 
-        `auto_in_sync` is enableAutoInSyncReplicas: those in sync are enough, down to minInSyncReplicas. `indexes`: messages are
-        indexed, whatever the seed says.
+        `auto_in_sync` is enableAutoInSyncReplicas, whatever the seed says: those in sync are enough, down to minInSyncReplicas.
+        `indexes`: messages are indexed, likewise.
         """
         self.mode = mode
         self.seed = seed
@@ -204,6 +205,7 @@ class World:
         count = 1 if mode == "single" else replicas or random.choice((2, 2, 3))
         in_sync_replicas = random.choice((2, count)) if mode == "sync" else 1
         min_in_sync_replicas = random.choice((1, in_sync_replicas))
+        auto_in_sync = auto_in_sync or (mode == "sync" and self.loop.chance("auto in sync").random() < AUTO_SHARE)
         surely_held_by = min_in_sync_replicas if auto_in_sync else in_sync_replicas
         self.history = History(mode=mode, in_sync_replicas=surely_held_by)
         self.network = Network(self.loop)
@@ -253,7 +255,11 @@ class World:
         self.retention = random.random() < RETENTION_SHARE
         self.extras = Extras(self.machines, self.senders, random, retention=self.retention, indexes=indexes)
         self.faults = Faults(self)
-        self.loop.note(f"{mode} {flush} {count} replicas, {in_sync_replicas} in sync, {min_in_sync_replicas} at least")
+        auto = ", automatic" if auto_in_sync else ""
+        self.history.counts["groups with enableAutoInSyncReplicas"] += auto_in_sync
+        self.loop.note(
+            f"{mode} {flush} {count} replicas, {in_sync_replicas} in sync, {min_in_sync_replicas} at least{auto}"
+        )
 
     def run(self) -> None:
         """Raises Violation."""
@@ -309,7 +315,8 @@ class World:
             self._catch_up()
         if self.promotions and len(self.machines) > 1 and loop.random.random() < SWITCHOVER_SHARE:
             self._switch_over()
-        if self.promotions and self.mode == "sync" and loop.random.random() < DEATH_SHARE:
+        others_suffice = self.history.in_sync_replicas > 1  # else no promotion without the leader is provably clean
+        if self.promotions and self.mode == "sync" and loop.random.random() < DEATH_SHARE and others_suffice:
             self._leader_dies()
 
     def _switch_over(self) -> None:

@@ -37,7 +37,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "the epoch record is not written": 5,
     "what is unproven is answered as proven": 10,
     "a flush covers what came while it ran": 3,
-    "a slave shows its log's end": 3,
+    "a slave shows its log's end": 4,
     "a slave takes sends": 3,
     "a new file's name is not synced": 2,
     "a flush syncs the first file only": 2,

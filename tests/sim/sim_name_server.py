@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 
+from mqwire.codes import RequestCode, ResponseCode
+from mqwire.command import RemotingCommand
 from mqwire.connection import Connection
+from mqwire.headers_namesrv import RegisterBrokerRequestHeader
+from mqwire.names import MASTER_ID
 from namesrvd.config import NamesrvConfig
 from namesrvd.kv_config import KVConfigManager
 from namesrvd.processor import Processor
 from namesrvd.route_info import RouteInfoManager
 from tests.sim.event_loop import EventLoop
+from tests.sim.history import Violation
 from tests.sim.network import Endpoint, Network
 
 _PORT = 9876
@@ -34,6 +39,7 @@ class NameServer:
 
     def _start(self) -> None:
         began_s = self._loop.now_s
+        self._newest_epoch = 0
 
         def clock_ms() -> float:
             return (self._loop.now_s - began_s) * 1000
@@ -51,6 +57,7 @@ class NameServer:
             for command in decoder.commands():
                 outcome = processor.process(endpoint, command)
                 if outcome is not None and outcome.reply is not None:
+                    self._judge_registration(command, outcome.reply)
                     with contextlib.suppress(ConnectionResetError):
                         endpoint.send(outcome.reply.encode())
 
@@ -59,3 +66,16 @@ class NameServer:
 
         endpoint.on_data = received
         endpoint.on_closed = closed
+
+    def _judge_registration(self, request: RemotingCommand, reply: RemotingCommand) -> None:
+        """No client is to be sent to a leader of the past: raises Violation where one is registered as the master."""
+        if request.code != RequestCode.REGISTER_BROKER or reply.code != ResponseCode.SUCCESS:
+            return
+        header = request.header(RegisterBrokerRequestHeader)
+        epoch = header.epoch or 0
+        if header.broker_id == MASTER_ID and epoch < self._newest_epoch:
+            raise Violation(
+                f"{self.name} lists {header.broker_addr} as the master, which leads in epoch {epoch}:"
+                f" it has heard of epoch {self._newest_epoch}"
+            )
+        self._newest_epoch = max(epoch, self._newest_epoch)

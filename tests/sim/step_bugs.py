@@ -253,7 +253,9 @@ def _votes_of_the_forgetful_count() -> Patched:
 
 def _majority_founds() -> Patched:
     wins = Tally.wins
-    return patch.object(Tally, "wins", lambda self, members, *, founding: wins(self, members, founding=False))
+    return patch.object(
+        Tally, "wins", lambda self, members, *, founding, **others: wins(self, members, founding=False, **others)
+    )
 
 
 def _own_disk_is_not_doubted() -> Patched:
@@ -304,6 +306,10 @@ def _slave_is_named_as_the_master() -> Patched:
         return group
 
     return patch.object(RouteInfoManager, "broker_member_group", swapped)
+
+
+def _leader_of_the_past_is_listed() -> Patched:
+    return patch.object(RouteInfoManager, "_check_epoch", lambda self, broker, epoch: None)
 
 
 # --- promotions
@@ -516,6 +522,7 @@ STEP_BUGS = (
     # Rare: a leader asks every replica that is listed before it leads, and each learns of it by that; a control plane says it, too.
     PlantedBug("name servers do not list the master", "async", "sync", _master_is_not_listed),
     PlantedBug("name servers name a slave as the master", "async", "sync", _slave_is_named_as_the_master),
+    PlantedBug("name servers list a leader of the past", "sync", "sync", _leader_of_the_past_is_listed),
     PlantedBug(
         "a restarted leader does not wait for silent replicas", "async", "sync", _leads_without_silent_replicas, 3
     ),

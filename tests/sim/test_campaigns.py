@@ -66,6 +66,11 @@ QUICK_BUGS: dict[str, int | range] = {
     "a new disk is adopted in one step": range(15, 16),
     "groups keep their offsets after a loss": range(180, 181),
     "every offset is taken for proven after a loss": range(10, 11),
+    "durable records from a damaged one on are taken for torn": 1,
+    "a repair is called done without a record": range(4, 5),
+    "no one looks for the damage that a reader meets": range(4, 5),
+    "damage is repaired by no path": range(6, 7),
+    "name servers list a leader of the past": range(4, 5),
 }
 REPOSITORY = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,7 +22,7 @@ from tests.sim.changing_world import run_changing_seed
 from tests.sim.mode_operator import CHANGEABLE
 from tests.sim.planted_bugs import PlantedBug
 from tests.sim.quorum_world import run_quorum_seed
-from tests.sim.world import run_seed
+from tests.sim.world import Outcome, run_seed
 
 SEEDS = {"sync": 8, "async": 4}
 SEEDS_WITHOUT_PROMOTIONS = 3
@@ -228,3 +228,13 @@ def test_a_planted_bug_that_does_not_fit_what_it_is_planted_in_finds_nothing() -
 
     with pytest.raises(MisfitError, match="received"):
         find(PlantedBug("one of yesterday", "async", "sync", received_in_another_way), 1, 1)
+
+
+def test_a_planted_bug_that_does_not_fit_and_ends_a_broker_finds_nothing() -> None:
+    crashed = "r1 crashed: TypeError(\"_patch.<locals>.<lambda>() got an unexpected keyword argument 'others'\")"
+    bug = PlantedBug("one of yesterday", "async", "sync", nullcontext)
+    with (
+        patch.object(PlantedBug, "run", return_value=Outcome(1, "", crashed, {}, ())),
+        pytest.raises(MisfitError, match="others"),
+    ):
+        find(bug, 1, 1)

@@ -11,7 +11,8 @@ from mqwire.message import CRC32_PROPERTY_BYTES, CRC32_PROPERTY_PREFIX, MESSAGE_
 WINDOW_BYTES = 4 * 1024 * 1024
 _ZEROS = bytes(WINDOW_BYTES)
 _PIECE_BYTES = 64  # no disk loses less of a write: a sector has 512 bytes or more
-_ALWAYS_ZERO_BYTES = 2  # of the size that a record begins with
+_SIZE_BYTES = 4  # that a record begins with
+_ALWAYS_ZERO_BYTES = 2  # of these
 _MAGIC_START = b"\xda\xa3\x20"  # of both record magics
 
 
@@ -106,10 +107,19 @@ class LogScanner:
         offset = begin
         while offset < end:
             size = min(_PIECE_BYTES - offset % _PIECE_BYTES, end - offset)
-            if not any(log.read(offset, size)) and (offset > begin or size > _ALWAYS_ZERO_BYTES):
+            if not any(log.read(offset, size)) and (offset > begin or not self._may_begin_with_zeros(size, begin, end)):
                 return True
             offset += size
         return False
+
+    def _may_begin_with_zeros(self, count: int, begin: int, end: int) -> bool:
+        """Whether so many of a record's first bytes are zeros in any record, or in one that goes from `begin` to `end`.
+
+        Of a record of less than 256 bytes the first three are. Were they lost, the fourth alone would hardly be its size.
+        """
+        if count <= _ALWAYS_ZERO_BYTES:
+            return True
+        return count < _SIZE_BYTES and begin + int.from_bytes(self._log.read(begin, _SIZE_BYTES), "big") == end
 
     def spoiled_record_end(self, begin: int) -> int | None:
         """Where what begins here ends as a record of ours does, though it is no record: it was whole, and is spoiled. None: it

@@ -9,7 +9,7 @@ from brokerd.replica.in_sync import SendVerdict
 from brokerd.store import LogRange, TailDoubt
 from tests.brokerd.quorum_group import LONG_S, TIMES, Node, QuorumGroup
 from tests.sim.memory_disk import BLOCK_BYTES, MemoryDisk
-from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, bodies, fill, new_store, open_store
+from tests.sim.store_harness import COMMIT_LOG, FILE_BYTES, bodies, fill, message, new_store, open_store
 
 ACKNOWLEDGED = [b"acknowledged %d" % number for number in range(4)]
 
@@ -77,6 +77,42 @@ def test_after_a_power_cut_a_record_with_a_wrong_bit_is_damage_and_what_follows_
     assert report.damage == [LogRange(begin, end)]
     assert store.end_offset == results[-1].physical_offset + results[-1].size_bytes
     assert TailDoubt.RECORDS_TRUNCATED not in store.doubts
+
+
+def with_a_record_three_bytes_before_a_block(body_bytes: int) -> tuple[MemoryDisk, int, int]:
+    """A disk that has lost its power with everything synced; where that record begins and ends. One more follows it."""
+    disk = MemoryDisk()
+    store = open_store(disk)
+    (first,) = store.append([message(b".", topic="filler")])
+    longer_by = (BLOCK_BYTES - 3 - 2 * first.size_bytes) % BLOCK_BYTES
+    (filler,) = store.append([message(b"." * (1 + longer_by), topic="filler")])
+    begin = filler.physical_offset + filler.size_bytes
+    (result,) = store.append([message(b"." * body_bytes)])
+    store.append([message(b"the next one")])
+    store.flush()
+    assert result.physical_offset == begin
+    return disk.after_losing_all_unsynced(), begin, begin + result.size_bytes
+
+
+def test_a_wrong_bit_of_a_record_whose_size_has_three_zeros_in_a_block_of_their_own_is_damage() -> None:
+    disk, begin, end = with_a_record_three_bytes_before_a_block(body_bytes=20)
+    assert begin % BLOCK_BYTES == BLOCK_BYTES - 3
+    assert end - begin < 256
+    disk.flip_bit(file_of(begin), begin + 60)
+    report = new_store(disk).open()
+    assert report.damage == [LogRange(begin, end)]
+    assert not report.truncated
+
+
+def test_three_bytes_of_a_longer_record_that_a_power_cut_took_are_no_damage() -> None:
+    disk, begin, end = with_a_record_three_bytes_before_a_block(body_bytes=300)
+    assert begin % BLOCK_BYTES == BLOCK_BYTES - 3
+    assert end - begin >= 256
+    inode = disk.names[file_of(begin)]
+    inode.data[begin : begin + 3] = inode.synced[begin : begin + 3] = bytes(3)
+    report = new_store(disk).open()
+    assert not report.damage
+    assert report.truncated == LogRange(begin, FILE_BYTES)
 
 
 def test_a_process_that_is_killed_right_after_it_truncated_remembers_it() -> None:

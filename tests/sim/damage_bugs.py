@@ -82,7 +82,7 @@ def _repaired_by_no_path() -> Patched:
 
 DAMAGE_BUGS = (
     PlantedBug(
-        "whole records after a damaged one are taken for torn", "sync", "sync", _whole_records_are_taken_for_torn
+        "whole records after a damaged one are taken for torn", "async", "sync", _whole_records_are_taken_for_torn
     ),
     PlantedBug("durable records from a damaged one on are taken for torn", "sync", "async", _durable_mark_is_not_asked),
     PlantedBug("a repair is called done without a record", "sync", "sync", _called_done),

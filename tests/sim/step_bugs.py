@@ -503,7 +503,7 @@ STEP_BUGS = (
     PlantedBug(
         "the index of keys lacks what was damaged when it was made",
         "async",
-        "sync",
+        "async",
         _index_stays_where_damage_is_put_right,
         indexes=True,
     ),

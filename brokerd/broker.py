@@ -483,6 +483,8 @@ class Broker:
     def _begin_leadership(self) -> None:
         """The tables are this replica's from now on; consumers may have read from the former master what never came here."""
         self.unproven_offsets.begin_leadership()
+        if self.replica.saved.lacks_shown_from is not None:
+            self.consumer_offsets.drop_hints_of_known()  # what was consumed since may have been of another log
         self.consumer_offsets.commit_hints(self.unproven_offsets.is_proven)
         self.consumer_offsets.bound(self._known_queue_end)
         self.schedule.look_for_levels()

@@ -176,6 +176,12 @@ class ConsumerOffsetManager:
         if self._hints.get(key, {}).get(queue_id) == offset:
             _drop(self._hints, key, queue_id)
 
+    def drop_hints_of_known(self) -> None:
+        """Of groups with an offset what was heard as a follower is not to be believed: they go on where they have committed."""
+        for topic, group, queue_id, offset in self.hints():
+            if self.has_offset(topic, group, queue_id):
+                self.drop_hint(topic, group, queue_id, offset)
+
     def commit_hints(self, is_proven: Callable[[str, str, int, int], bool]) -> None:
         """This replica leads now. `is_proven` says whether a group can be there (unproven_offsets.py)."""
         hints, self._hints = self._hints, {}

@@ -455,3 +455,14 @@ def test_one_that_leads_again_by_the_word_of_one_that_may_have_lost_more_sends_c
     replica.reclaimed(epoch, old.clock.monotonic(), old.clock.time_ms(), may_lack_shown=answer.log_may_be_incomplete)
     old.broker.role_changed()
     assert where(pull(old, 12, consumed=12)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+def test_what_a_follower_heard_is_not_believed_when_it_leads_after_a_loss(make_broker: MakeBroker) -> None:
+    """The group may have read that from a replica with another log; what it committed before is what this one knows."""
+    old, new = filled(make_broker)
+    commit(old, 4)
+    replicate(old, new)
+    new.broker.consumer_offsets.hint("orders", "g", 0, 9)
+    promote(new, old, loses=True)
+    assert committed(new) == 4
+    assert where(pull(new, 9, consumed=9)) == (ResponseCode.PULL_OFFSET_MOVED, "4")

@@ -106,9 +106,11 @@ def promotion_by_hand(plan: PromotionPlan, *, may_lose: bool) -> Generator[Reque
             f"{decision.cleanness.because} Nothing was promoted, and no replica leads; with --yes replica {wanted_id} is"
         )
     incomplete = decision.may_lack or promises[decision.leader_id].log_may_be_incomplete
-    in_sync, agreed = tuple(sorted(promises)), may_lose or incomplete
-    lacks = agreed and lacks_an_epoch(group, promises[decision.leader_id], ballot.fence)
-    status = yield from _done(Promote(decision.leader_id, ballot.fence, ballot.epoch, in_sync, agreed, lacks, decision))
+    in_sync, may_lack = tuple(sorted(promises)), incomplete or (may_lose and not decision.cleanness.clean)
+    lacks = may_lack and lacks_an_epoch(group, promises[decision.leader_id], ballot.fence)
+    status = yield from _done(
+        Promote(decision.leader_id, ballot.fence, ballot.epoch, in_sync, may_lack, lacks, decision)
+    )
     if decision.gives_back:
         raise NoRouteError(
             f"{decision.cleanness.because} So replica {decision.leader_id} leads again, in epoch {status.epoch}; with --yes"

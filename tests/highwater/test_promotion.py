@@ -234,16 +234,18 @@ def test_silent_replicas_that_may_still_elect_are_not_overruled_whoever_agrees_t
     assert plan_promotion(members(status(2, voters=[0, 1, 2]), status(1)), "broker-a", 2).cleanness.clean
 
 
-@pytest.mark.parametrize("incomplete", [False, True])
-def test_the_command_line_says_whether_the_loss_of_a_logs_end_was_known_when_it_promised(incomplete: bool) -> None:
-    """A broker whose log may have lost its end since it promised refuses else."""
+@pytest.mark.parametrize(("incomplete", "may_lose"), [(False, False), (False, True), (True, True)])
+def test_the_command_line_says_whether_the_loss_of_a_logs_end_was_known_when_it_promised(
+    incomplete: bool, may_lose: bool
+) -> None:
+    """A broker whose log may have lost its end since it promised refuses else; a loss that was agreed to and not needed is none."""
     promised = [status(one, log_may_be_incomplete=incomplete) for one in (1, 2, 0)]
     plan = plan_promotion(members(*promised), "broker-a", 1)
     admin = create_autospec(Admin, instance=True)
     answers = {one.address: msgspec.structs.replace(one, epoch=plan.ballot.fence) for one in promised}
     admin.demote.side_effect = lambda address, *_, **__: answers[address]
     admin.promote.side_effect = lambda address, *_, **__: answers[address]
-    _carried_out(admin, plan, promotion_by_hand(plan, may_lose=incomplete))
+    _carried_out(admin, plan, promotion_by_hand(plan, may_lose=may_lose))
     assert admin.promote.call_args.kwargs["with_incomplete_log"] is incomplete
 
 

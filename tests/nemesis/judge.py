@@ -76,7 +76,7 @@ class SentBack:
 
 @dataclass(frozen=True, slots=True)
 class WentBack:
-    """A push consumer that was done up to `finished` goes on from the lower `offset`, whoever told it to."""
+    """A push consumer that was done up to `finished` goes on from the lower `offset`, whichever broker told it to."""
 
     group: str
     queue: Queue

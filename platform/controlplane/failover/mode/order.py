@@ -41,7 +41,7 @@ def change_steps(
     or go. `leaves_alone`, `becomes_alone`: from groups of one replica, or to such.
     """
     steps = {"mode_look", "mode_note", "render_configuration_again"}
-    # A change that failed may have left replicas behind that never ran, or have not caught up.
+    # Replicas of a change that failed may be there that never ran, or have not caught up.
     if adds or leaves_alone:
         steps.update(_ADDING)
     if modes > 1:

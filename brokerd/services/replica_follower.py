@@ -281,10 +281,8 @@ class FollowerService:
             wait_ms = longest_ms
             if replica.settings.mode is Mode.SYNC:
                 wait_ms = min(longest_ms, leased_wait_ms(replica.settings.max_time_not_level_s))
-            # While a flush takes long the report of its end must not wait for the leader's next record, nor must deliveries of
-            # delayed messages that were fetched: there may be none for long, and another leader would deliver these again.
-            may_wait = self._flushed.is_set() and not self._metadata.needs_answers
-            pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms if may_wait else 0)
+            # While a flush takes long the report of its end must not wait for the leader's next record.
+            pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms if self._flushed.is_set() else 0)
             request = RemotingCommand.request(
                 HighwaterRequestCode.REPLICA_PULL,
                 ReplicaPullRequestHeader(

@@ -7,16 +7,16 @@ answered for its tools, and asked by no one here but a leader that was away: for
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from brokerd.services.remoting_client import RemotingClient, RequestFailed
-from mqwire.bodies import Body, ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from mqwire.bodies import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
-from mqwire.headers_offset import UpdateConsumerOffsetRequestHeader
+from mqwire.headers_offset import GetAllDelayOffsetResponseHeader, UpdateConsumerOffsetRequestHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from brokerd.store import MessageStore
 
 logger = logging.getLogger(__name__)
-
-BodyT = TypeVar("BodyT", bound=Body)
 
 _PERIOD_S: Final = 10.0
 _LOOK_PERIOD_S: Final = 0.5
@@ -61,19 +59,12 @@ class MetadataFollower:
         self._client_of = client_of
         self._version = ""
         self._changed = trio.Event()
-        # The leader's delay offsets, and the end of its log, at or after the one when it reported them. It is no answer that was
-        # under way when they came: that one may be older than they are.
-        self._delays: DelayOffsetSerializeWrapper | None = None
-        self._delays_end_offset: int | None = None
-        self._answers_since_delays = 0
+        # The leader's delay offsets, and the end of its log when it reported them. Taking them over before the delivered messages
+        # are here would lose these, should this replica lead next.
+        self._delays: tuple[DelayOffsetSerializeWrapper, int] | None = None
         # Where the leader's log ended at this connection's first answer. A reset up to there may be newer than what consumers have
         # committed here meanwhile, and is not known before the log is there.
         self._hints_from: int | None = None
-
-    @property
-    def needs_answers(self) -> bool:
-        """Whether one more pull answer at least has to come before what was fetched can be taken over."""
-        return self._delays is not None and self._delays_end_offset is None
 
     def leader_is_at(self, version: str, end_offset: int) -> None:
         """A pull answer named the version of the leader's delay offsets, and the end of its log."""
@@ -82,14 +73,7 @@ class MetadataFollower:
         if version != self._version:
             self._version = version
             self._changed.set()
-        if self._delays is not None:
-            # Taking them over before the delivered messages are here would lose these, should this replica lead next.
-            self._answers_since_delays += 1
-            if self._answers_since_delays == 2:
-                self._delays_end_offset = end_offset
-            if self._delays_end_offset is not None and self._store.end_offset >= self._delays_end_offset:
-                self._schedule.raise_offsets(self._delays.offset_table)
-                self._delays = self._delays_end_offset = None
+        self._take_over_delays()
 
     async def run(self, address: str) -> None:
         """Exchange them with the leader at `address` until cancelled."""
@@ -104,9 +88,10 @@ class MetadataFollower:
                     self._changed = trio.Event()
                 try:
                     if fetch:
-                        self._delays, self._delays_end_offset = await self._delay_offsets(client), None
-                        self._answers_since_delays = 0
+                        self._delays = await self._delay_offsets(client)
                         fetch = False
+                        # No answer to a pull may come for long, where there is nothing to send.
+                        self._take_over_delays()
                     if (
                         offsets.has_hints
                         and self._hints_from is not None
@@ -125,20 +110,32 @@ class MetadataFollower:
         finally:
             self._hints_from = None
             # Another leader's log need not have what this one had delivered.
-            self._delays = self._delays_end_offset = None
+            self._delays = None
             client.close()
 
     async def merge_offsets_from(self, address: str) -> None:
         """Take what consumers committed at another replica while this one was away; raises RequestFailed."""
         client = self._client_of(address)
         try:
-            offsets = await self._get(client, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsetSerializeWrapper)
+            reply = await self._get(client, RequestCode.GET_ALL_CONSUMER_OFFSET)
         finally:
             client.close()
-        self._consumer_offsets.merge(offsets, self._is_proven)
+        self._consumer_offsets.merge(ConsumerOffsetSerializeWrapper.from_json(reply.body), self._is_proven)
 
-    async def _delay_offsets(self, client: RemotingClient) -> DelayOffsetSerializeWrapper:
-        return await self._get(client, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetSerializeWrapper)
+    def _take_over_delays(self) -> None:
+        if self._delays is None:
+            return
+        delays, end_offset = self._delays
+        if self._store.end_offset >= end_offset:
+            self._schedule.raise_offsets(delays.offset_table)
+            self._delays = None
+
+    async def _delay_offsets(self, client: RemotingClient) -> tuple[DelayOffsetSerializeWrapper, int]:
+        reply = await self._get(client, RequestCode.GET_ALL_DELAY_OFFSET)
+        return (
+            DelayOffsetSerializeWrapper.from_json(reply.body),
+            reply.header(GetAllDelayOffsetResponseHeader).end_offset,
+        )
 
     async def _send_hints(self, client: RemotingClient) -> None:
         """The leader takes each unless its own is higher by now. Raises RequestFailed for those to be sent again."""
@@ -159,8 +156,8 @@ class MetadataFollower:
         if failure is not None:
             raise RequestFailed(failure)
 
-    async def _get(self, client: RemotingClient, code: RequestCode, body_type: type[BodyT]) -> BodyT:
+    async def _get(self, client: RemotingClient, code: RequestCode) -> RemotingCommand:
         reply = await client.request(RemotingCommand.request(code), timeout_s=_TIMEOUT_S)
         if reply.code != ResponseCode.SUCCESS:
             raise RequestFailed(f"request {code.name} was answered with code {reply.code}: {reply.remark}")
-        return body_type.from_json(reply.body)
+        return reply

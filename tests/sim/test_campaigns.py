@@ -65,7 +65,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "the old mode confirms what follows the change": range(47, 67),
     "a new disk is adopted in one step": range(15, 16),
     "groups keep their offsets after a loss": range(180, 181),
-    "every offset is taken for proven after a loss": range(10, 11),
+    "every offset is taken for proven after a loss": range(66, 67),
     "the index of keys lacks what was damaged when it was made": range(116, 117),
     "whole records after a damaged one are taken for torn": range(41, 42),
     "durable records from a damaged one on are taken for torn": 1,

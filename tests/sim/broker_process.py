@@ -75,7 +75,11 @@ class BrokerProcess:
         self._died = False
         self._flush_mark, self._flush_since_s, self._stepped_s = 0, 0.0, 0.0
         self._inherited = _Inherited()
-        self._config = config_of(settings, machine.name_servers, machine.reserved_hours, indexes=machine.indexes)
+        self._config = config_of(
+            *(settings, machine.name_servers, machine.reserved_hours),
+            indexes=machine.indexes,
+            gives_up_damage=machine.gives_up_damage,
+        )
         random = Random(self.loop.random.getrandbits(64))
         self.trio = TrioProcess(
             self.loop,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from brokerd.config_file import UnreadableConfigFile
 from brokerd.replica.epoch_map import EpochMap
 from brokerd.replica.replica import ReplicaSettings
-from brokerd.store import StoreError
+from brokerd.store import StoreDamagedError, StoreError
 from mqwire.command import RemotingCommand
 from tests.sim.broker_process import BrokerProcess
 from tests.sim.event_loop import EventLoop
@@ -82,6 +82,9 @@ class Machine:
         self.sync_mean_s = USUAL_SYNC_S
         self.reserved_hours = 72
         self.indexes = False  # messageIndexEnable
+        self.gives_up_damage = (
+            False  # truncateDamagedTail, which the operator of a group of one sets for the next start
+        )
         self.spoiled: set[int] = (
             set()
         )  # the physical offsets of records that its disks have ever had other than written
@@ -227,6 +230,7 @@ class Machine:
         self.began_at_s = self.loop.now_s
         disk = self.disk
         process = self._process = self.process_type(self, self.settings)
+        self.gives_up_damage = False
         disk.sync_s = self._sync_s
         disk.on_failed_call = self._call_failed
         disk.on_death = partial(self._disk_died, process)
@@ -361,6 +365,7 @@ class Machine:
         """Nothing goes wrong any more; a process that asks for a restart is killed, as the runbook says."""
         self.sync_mean_s = USUAL_SYNC_S
         self.disk.heal()
+        self._power_cut_when_it_dies = False
         self.resume()
         self.finish_stop()
         if self.process is not None and self.wants_restart(self.process):
@@ -382,6 +387,10 @@ class Machine:
         if unforeseen:
             raise Violation(f"{self.name} crashed: {unforeseen[0]!r}") from unforeseen[0]
         self.loop.note(f"{self.name} ends: {_leaves(error) or 'stopped'}")
+        if self.settings.total_replicas == 1 and any(isinstance(one, StoreDamagedError) for one in _leaves(error)):
+            # As docs/operations.md says: there is no other copy, and what was dropped is past the checkpoint.
+            self.gives_up_damage = True
+            self.history.counts["damaged tails given up"] += 1
         self._gone(process)
 
     def _call_failed(self, name: str, detail: str) -> None:
@@ -401,7 +410,7 @@ class Machine:
             self.power_cut()
         else:
             self.kill()
-        if process is self._doomed:
+        if process is self._doomed or self.gives_up_damage:
             self.loop.after(SUPERVISOR_S, self.start)
 
     def _end(self, process: BrokerProcess, *, power_cut: bool = False) -> None:

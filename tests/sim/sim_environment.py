@@ -92,7 +92,12 @@ def environment_of(
 
 
 def config_of(
-    settings: ReplicaSettings, name_servers: list[str], reserved_hours: int, *, indexes: bool = False
+    settings: ReplicaSettings,
+    name_servers: list[str],
+    reserved_hours: int,
+    *,
+    indexes: bool = False,
+    gives_up_damage: bool = False,
 ) -> BrokerConfig:
     """broker.conf for a replica with these settings. Expired files go when the disk is too full, and at no hour of the day."""
     ip, _, port = settings.address.rpartition(":")
@@ -124,6 +129,7 @@ def config_of(
         "cleanResourceInterval": "1000",
         "meteringIntervalMs": "0",
         "messageIndexEnable": str(indexes).lower(),
+        "truncateDamagedTail": str(gives_up_damage).lower(),
         "maxHashSlotNum": "32",  # so that keys share slots, and there are several files
         "maxIndexNum": "150",
         "messageDelayLevel": DELAY_LEVELS,

@@ -161,6 +161,7 @@ ONCE_VIOLATED = [
     ("changing", "sync", 5072),  # a replica did not start where tables followed damage that recovery had found
     ("changing", "sync", 5074),  # an operator waited for a leader that would finish a change, and made none
     ("changing", "sync", 5102),  # a change that only a damaged leader had heard of hung for ever
+    ("single", "async", 600024),  # no operator gave up the damaged end of the only log
 ]
 
 

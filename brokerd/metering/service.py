@@ -436,7 +436,7 @@ class MeteringService:
         recorded = intervals_recorded(broker.store, last_end, _JOURNAL_RECORDS_BACK)
         if journal is not None:
             self._reporter.meter.add_out(journal.unrecorded(recorded))
-        if journal is not None and journal.boot_id == broker.disk.boot_id():
+        if journal is not None and journal.boot_id == broker.disk.boot_id() != "":
             self._pulls_lost_ms = 0 if journal.closed else round(1000 * _period_s(journal))
         elif recorded:  # a power cut, or the first start of this version
             self._pulls_lost_ms = self._interval_ms

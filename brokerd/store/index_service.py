@@ -141,7 +141,8 @@ class IndexService:
             newest = self._files[-1]
             if newest.header.index_count < checkpoint.header.index_count:
                 return f"index file {newest.name} has lost entries"
-            if newest.header.index_count != checkpoint.header.index_count or checkpoint.boot_id != self._disk.boot_id():
+            same_boot = checkpoint.boot_id == self._disk.boot_id() != ""
+            if newest.header.index_count != checkpoint.header.index_count or not same_boot:
                 newest.go_back_to_checkpoint(checkpoint.header)
         self.indexed_until = self._checkpointed_until = self._perhaps_saved_until = checkpoint.indexed_until
         return ""

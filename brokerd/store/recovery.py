@@ -188,7 +188,9 @@ class Recovery:
     @property
     def _lost_writes(self) -> bool:
         """Whether the machine went down, or a sync failed, so that any piece of what was not synced may be missing."""
-        return self._checkpoint.boot_id != self._disk.boot_id() or TailDoubt.SYNC_FAILED in self._doubts.reasons
+        boot_id = self._disk.boot_id()  # where none can be read, two that are equal say nothing
+        same_boot = self._checkpoint.boot_id == boot_id != ""
+        return not same_boot or TailDoubt.SYNC_FAILED in self._doubts.reasons
 
     def _end_of_spoiled(self, scanner: LogScanner, begin: int) -> int | None:
         """Where the log's last record ends, if it was whole once and is none any more; None if its write may have ended early."""

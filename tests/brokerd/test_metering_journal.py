@@ -111,6 +111,18 @@ def test_a_power_cut_bounds_the_loss_by_an_interval(broker: BrokerUnderTest) -> 
     assert records(broker)[-1].pulls_lost_ms == 60_000
 
 
+def test_so_does_a_start_that_cannot_tell_whether_the_power_was_cut(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(broker.broker.disk), "boot_id", lambda self: "")
+    send(broker)
+    next_interval(broker)
+    note(broker)
+    broker.crash()
+    next_interval(broker)
+    assert records(broker)[-1].pulls_lost_ms == 60_000
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"boot_id": 3}', b"\xff"])
 def test_a_journal_that_cannot_be_read_stops_nothing(broker: BrokerUnderTest, content: bytes) -> None:
     send(broker)

@@ -386,6 +386,17 @@ def test_without_a_power_cut_a_hole_is_damage() -> None:
     assert reopened(disk)[1].damage
 
 
+def test_two_boots_whose_names_no_one_can_read_may_have_a_power_cut_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MemoryDisk, "boot_id", lambda self: "")
+    disk, results = crashed(12, marked=4)
+    hole(disk, results, 8)
+    _, report = reopened(disk)
+    assert not report.damage
+    assert report.truncated is not None
+
+
 def test_below_the_durable_mark_a_hole_is_damage_even_after_a_power_cut() -> None:
     disk, results = crashed(12, marked=12)
     hole(disk, results, 8)

@@ -49,6 +49,13 @@ def _durable_mark_is_not_asked() -> Patched:
     return both
 
 
+def _unknown_boots_count_as_one() -> Patched:
+    def lost_writes(self: Recovery) -> bool:
+        return self._checkpoint.boot_id != self._disk.boot_id() or TailDoubt.SYNC_FAILED in self._doubts.reasons
+
+    return patch.object(Recovery, "_lost_writes", property(lost_writes))
+
+
 def _peers_answer(repaired: bool) -> Patched:
     async def asks_no_one(broker: Any, offset: int, write: Callable[[bytes], Awaitable[None]]) -> bool:
         return repaired
@@ -85,6 +92,7 @@ DAMAGE_BUGS = (
         "whole records after a damaged one are taken for torn", "async", "sync", _whole_records_are_taken_for_torn
     ),
     PlantedBug("durable records from a damaged one on are taken for torn", "sync", "async", _durable_mark_is_not_asked),
+    PlantedBug("two boots without a name count as one", "sync", "async", _unknown_boots_count_as_one),
     PlantedBug("a repair is called done without a record", "sync", "sync", _called_done),
     PlantedBug("no one looks for the damage that a reader meets", "sync", "sync", _readers_damage_is_not_looked_for),
     PlantedBug("damage is repaired by no path", "async", "sync", _repaired_by_no_path),

@@ -89,6 +89,9 @@ class Machine:
             set()
         )  # the physical offsets of records that its disks have ever had other than written
         self.rate = random.choice((1.0, 1.0, random.uniform(0.9, 1.1)))
+        self._boot_chance = loop.chance(f"boots of {self.name}")
+        # The share of starts at which the boot has no name: in most seeds none, in some all, as in certain containers.
+        self.boots_unknown = self._boot_chance.choice((0.0, 0.0, 0.0, 0.3, 1.0))
         self._memory_chance = loop.chance(f"memory of {self.name}")
         self.began_s = random.uniform(0.0, 1000.0)
         self.wall_skew_ms = random.choice((0, 0, random.randrange(-3_600_000, 3_600_000)))
@@ -232,6 +235,7 @@ class Machine:
         process = self._process = self.process_type(self, self.settings)
         self.gives_up_damage = False
         disk.sync_s = self._sync_s
+        disk.boot_is_unknown = self._boot_chance.random() < self.boots_unknown
         disk.on_failed_call = self._call_failed
         disk.on_death = partial(self._disk_died, process)
 

@@ -24,6 +24,7 @@ class QuorumMachine(Machine):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.boots_unknown = 0.0  # it would wait half a minute after each kill with ASYNC_FLUSH, as after a power cut
         self.others: list[QuorumMachine] = []
         self.members: Members = self.settings.members  # as its log had them when it was looked at last
         self.joined = False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
+from brokerd.store import DiskUsage
 from brokerd.store.commit_log import NO_DESCRIPTOR
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.trio_process import block
@@ -32,6 +33,7 @@ class SimDisk(MemoryDisk):
         self.error = errno.EIO
         self.sync_s: Callable[[], float] = lambda: 0.0  # how long the next sync takes
         self.read_s = 0.0
+        self.boot_is_unknown = False  # to this process: OsDisk has no name of the boot where it can't be read
         self.reads_took_s = 0.0  # so far, of this process
         self.on_death: Callable[[], None] = lambda: None
         self.on_failed_call: Callable[[str, str], None] = lambda name, detail: None
@@ -161,6 +163,17 @@ class SimDisk(MemoryDisk):
     def next_data(self, fd: int, offset: int) -> int | None:
         self._reads("seek", self._fds[fd][0])
         return super().next_data(fd, offset)
+
+    def usage(self, path: str) -> DiskUsage:
+        self._reads("statfs", path)
+        return super().usage(path)
+
+    def lock(self, fd: int) -> None:
+        self._reads("lock", self._fds[fd][0])
+        super().lock(fd)
+
+    def boot_id(self) -> str:
+        return "" if self.boot_is_unknown else super().boot_id()
 
     def pread(self, fd: int, count: int, offset: int, /) -> bytes:
         if self.read_s:

@@ -69,6 +69,7 @@ QUICK_BUGS: dict[str, int | range] = {
     "the index of keys lacks what was damaged when it was made": range(116, 117),
     "whole records after a damaged one are taken for torn": range(41, 42),
     "durable records from a damaged one on are taken for torn": 1,
+    "two boots without a name count as one": range(8, 9),
     "a repair is called done without a record": range(4, 5),
     "no one looks for the damage that a reader meets": range(4, 5),
     "damage is repaired by no path": range(6, 7),

@@ -405,7 +405,11 @@ class MessageStore:
             self._did_not_fit = True
         if self._did_not_fit and self._status.refusal is None:
             self._did_not_fit = not self._log.has_room()
-        self._disk_full = self._share_passed = self.used_ratio() > self._config.disk_space_warning_level_ratio
+        try:
+            used_ratio = self.used_ratio()
+        except OSError:
+            return  # as full as it was, for the next look: delete_expired() looks as well, and raises
+        self._disk_full = self._share_passed = used_ratio > self._config.disk_space_warning_level_ratio
 
     def used_ratio(self) -> float:
         """The used share of the fuller of the file systems that hold the store."""

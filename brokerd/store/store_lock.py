@@ -9,15 +9,14 @@ from brokerd.store.errors import StoreLockedError
 
 
 def take_lock(disk: Disk, path: str) -> int:
-    """The descriptor that holds the lock until it is closed; raises StoreLockedError."""
+    """The descriptor that holds the lock until it is closed; raises StoreLockedError, and OSError of the disk."""
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
     try:
         disk.lock(fd)
-    except OSError as error:
+        disk.pwrite(fd, b"lock", 0)
+    except BlockingIOError as error:
         disk.close(fd)
         raise StoreLockedError(f"{path} is locked: another broker serves this directory") from error
-    try:
-        disk.pwrite(fd, b"lock", 0)
     except OSError:
         disk.close(fd)  # or the lock would be held against the next try
         raise

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import pytest
 
@@ -477,6 +478,38 @@ def test_above_the_watermark_appends_are_refused_until_there_is_room_again() -> 
     clock.time_ms += 1000
     store.append([message()])
     assert len(bodies(store)) == 2
+
+
+def test_a_look_at_the_room_that_fails_leaves_the_answer_to_sends_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A send was answered with an error of the disk, and the delivery of delayed messages rested for ten seconds."""
+    disk, clock = MemoryDisk(), ManualClock()
+    store = open_store(disk, clock)
+    store.append([message()])
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "usage", fails)
+        clock.time_ms += 1000
+        store.append([message()])
+    disk.used_ratio = 0.91
+    clock.time_ms += 1000
+    with pytest.raises(DiskFullError):
+        store.append([message()])
+    monkeypatch.setattr(disk, "usage", fails)
+    clock.time_ms += 1000
+    with pytest.raises(DiskFullError):
+        store.append([message()])
+
+
+def fails(path: str) -> NoReturn:
+    raise OSError(errno.EIO, "Input/output error", path)
+
+
+def test_a_lock_that_cannot_be_asked_for_is_not_taken_for_another_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "lock", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            open_store(disk)
+    open_store(disk)
 
 
 def test_what_a_failed_write_left_is_zeroed_before_anything_else_is_appended() -> None:

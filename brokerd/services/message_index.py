@@ -105,6 +105,7 @@ class MessageIndexService:
             store = self._store
             if store.refusal is not None or not store.index.wants_flush:
                 return
+            await self._threads.run(store.index.begin_flush)
             for step in store.index.flush_steps():
                 if isinstance(step, FlushedIndex):
                     await self._threads.run(store.index.sync_flushed, step)

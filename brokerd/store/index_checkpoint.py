@@ -20,7 +20,7 @@ class IndexCheckpoint:
     indexed_until: int  # of the CommitLog: every record below has its entries
     file_name: str  # the newest file; "" when there is none
     header: IndexHeader
-    boot_id: str  # the page cache that the newest file's slots were written to
+    boot_id: str  # the page cache that the newest file's slots were written to; "" while they are written over
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> IndexCheckpoint | None:

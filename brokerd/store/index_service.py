@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brokerd.store.commit_log import DISK_FULL, CommitLog
 from brokerd.store.config import StoreConfig
@@ -63,6 +63,7 @@ class IndexService:
         self._files: list[IndexFile] = []  # the oldest first
         self._unsynced: list[IndexFile] = []  # full ones, written but not synced
         self._sync_failure: StoreError | None = None
+        self._saved: IndexCheckpoint | None = None  # what the checkpoint's file says, or may say where its saving failed
         self._reader = IndexReader()
         self._window_bytes = _WINDOW_BYTES_MIN
         self._checkpointed_until = -1
@@ -110,6 +111,7 @@ class IndexService:
         if not all(right):
             problem = "index files were made with another maxHashSlotNum or maxIndexNum"
         elif checkpoint is not None:
+            self._saved = checkpoint
             problem = self._go_back_to(checkpoint)
         elif self._files:
             problem = self._adopt(clean)
@@ -251,8 +253,18 @@ class IndexService:
     def _far_from_checkpoint(self) -> bool:
         return self.indexed_until >= self._checkpointed_until + _CHECKPOINT_EACH_BYTES
 
+    def begin_flush(self) -> None:
+        """Note durably that the newest file may be of two states, until the flush has succeeded. Blocks: for a worker thread.
+
+        Its count alone does not say so after a sync that failed: of what was written any part may be on the disk. Raises OSError.
+        """
+        if self._saved is not None and self._saved.boot_id:
+            marked = replace(self._saved, boot_id="")
+            marked.save(self._disk, self._checkpoint_path)
+            self._saved = marked
+
     def flush_steps(self) -> Iterator[FlushedIndex | None]:
-        """Write what is in memory, a little in each step; the last step gives what sync_flushed() needs.
+        """After begin_flush(): write what is in memory, a little in each step; the last step gives what sync_flushed() needs.
 
         Nothing may be built between the steps. Raises OSError; the next flush writes it again.
         """
@@ -284,6 +296,7 @@ class IndexService:
                 text = f"{error.strerror}; it grows in memory until the next start makes the rest again from the log"
                 raise OSError(error.errno, text, file.path) from error
         self._perhaps_saved_until = max(self._perhaps_saved_until, flushed.checkpoint.indexed_until)
+        self._saved = flushed.checkpoint
         flushed.checkpoint.save(self._disk, self._checkpoint_path)
 
     def flushed(self, flushed: FlushedIndex) -> None:
@@ -306,7 +319,8 @@ class IndexService:
             self.flush()
 
     def flush(self, *, sync_log: bool = True) -> None:
-        """flush_steps() and sync_flushed() in one."""
+        """begin_flush(), flush_steps() and sync_flushed() in one."""
+        self.begin_flush()
         for step in self.flush_steps():
             if step is not None:
                 self.sync_flushed(step, sync_log=sync_log)
@@ -384,6 +398,7 @@ class IndexService:
         if self._disk.exists(self._checkpoint_path):
             self._disk.unlink(self._checkpoint_path)
             self._disk.sync_directory(os.path.dirname(self._checkpoint_path))
+        self._saved = None
         while self._files:
             self._delete(self._files[-1])
         self.indexed_until = begin_offset

@@ -703,6 +703,25 @@ def test_what_a_failed_sync_of_the_index_left_is_made_again(then: str, checkpoin
     assert_finds_what_the_log_holds(disk.after_power_cut(sync) if then == "power cut" else disk.after_kill(), sent)
 
 
+def test_what_a_failed_sync_of_the_index_left_is_made_again_where_memory_is_short_after_a_kill() -> None:
+    """Its header came from the disk then, with the count of the checkpoint, and slots named entries beyond that."""
+    disk, sent = MemoryDisk(), list[bytes]()
+    slots = {"max_hash_slot_num": 64, "max_index_num": 400}
+    store = open_store(disk, **slots)
+    send_and_index(store, sent, 20)
+    store.flush_consume_queues()
+    store.index.flush()
+    send_and_index(store, sent, 20)
+    disk.fail = lambda number, name: errno.EIO if disk.log[-1] == f"sync {store.index.files[-1]}" else None
+    with pytest.raises(OSError, match="Input/output error"):
+        store.index.flush()
+    left = disk.after_kill()
+    assert left.names[store.index.files[-1]].drop_clean_pages()
+    store = open_store(left, **slots)
+    index_all(store)
+    assert [found(store, f"k{number}") for number in range(40)] == [[body] for body in sent]
+
+
 def send_and_index(store: MessageStore, sent: list[bytes], amount: int) -> None:
     for number in range(len(sent), len(sent) + amount):
         sent.append(b"%d" % number)

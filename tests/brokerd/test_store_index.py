@@ -706,7 +706,7 @@ def test_what_a_failed_sync_of_the_index_left_is_made_again(then: str, checkpoin
 def test_what_a_failed_sync_of_the_index_left_is_made_again_where_memory_is_short_after_a_kill() -> None:
     """Its header came from the disk then, with the count of the checkpoint, and slots named entries beyond that."""
     disk, sent = MemoryDisk(), list[bytes]()
-    slots = {"max_hash_slot_num": 64, "max_index_num": 400}
+    slots: dict[str, Any] = {"max_hash_slot_num": 64, "max_index_num": 400}
     store = open_store(disk, **slots)
     send_and_index(store, sent, 20)
     store.flush_consume_queues()

@@ -39,6 +39,8 @@ def test_every_default_can_be_read(name: str, monkeypatch: pytest.MonkeyPatch) -
         ("HIGHWATER_PORT_RANGE", "29999-20000", "two ports"),
         ("HIGHWATER_PORT_RANGE", "80-90", "two ports"),
         ("HIGHWATER_PUBLIC_URL", "mq.example.com", "the address of the console"),
+        ("HIGHWATER_ADVERTISED_HOST", "mq.example.com", "an IPv4 address"),
+        ("HIGHWATER_ADVERTISED_HOST", "2001:db8::7", "an IPv4 address"),
         ("HIGHWATER_WEBHOOK_NETWORKS", "10.0.0.0/99", "10.0.0.0/99"),
         ("HIGHWATER_JOB_INTERVALS_S", "ingest", "job=seconds"),
         ("HIGHWATER_SPARK_CONF", "{", "can't be used"),

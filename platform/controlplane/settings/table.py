@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_network
+from ipaddress import IPv4Address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -85,6 +85,13 @@ def _list(text: str) -> list[str]:
 
 def _networks(text: str) -> list[str]:
     return [str(ip_network(part, strict=False)) for part in _list(text)]
+
+
+def _ipv4_address(text: str) -> str:
+    try:
+        return str(IPv4Address(text))
+    except ValueError:
+        raise ValueError("it is an IPv4 address, as 203.0.113.7: daemons bind to it") from None
 
 
 def _web_address(text: str) -> str:
@@ -197,10 +204,10 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "HIGHWATER_ADVERTISED_HOST",
-            "host",
+            "IPv4 address",
             "127.0.0.1",
-            "The address under which tenants' programs reach name servers and brokers.",
-            _text,
+            "An address of this host: name servers and brokers bind to it, and tenants' programs connect to it.",
+            _ipv4_address,
         ),
         Setting("HIGHWATER_PORT_RANGE", "ports", "20000-29999", "Ports of name servers and brokers.", _ports),
         Setting(
@@ -249,7 +256,11 @@ SETTINGS: dict[str, Setting] = {
             _number(0),
         ),
         Setting(
-            "HIGHWATER_WEB_THREADS", "number", "4", "Requests that one web process answers at once.", _whole(1, 256)
+            "HIGHWATER_WEB_THREADS",
+            "number",
+            "4",
+            "Requests that one web process answers at once. ./dev up: always 4.",
+            _whole(1, 256),
         ),
         Setting(
             "HIGHWATER_STEP_LEASE_S",

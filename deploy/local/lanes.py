@@ -1,7 +1,7 @@
 """All tests at once, in three lanes: each takes the next group of rooms when it is done with one, the longest first. Beside them
 runs a group that mostly waits.
 
-Tests mostly wait (for processes, a browser, a JVM), so that three of them side by side use two cores well. A group is a pytest
+Tests wait for processes, a browser, a JVM; three of them side by side keep two cores busy. A group is a pytest
 run of its own: what its rooms share is started once, and ends with it instead of running on beside the others. Its report is
 shown when it has ended, and what failed in any of them once more at the end. docs/decisions.md says why not pytest-xdist.
 """

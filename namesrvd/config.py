@@ -45,6 +45,7 @@ class ConfigKey:
 
     name: str
     read: Callable[[str], Any]
+    secret: bool = False  # not shown
 
 
 def _boolean(raw: str) -> bool:
@@ -88,8 +89,8 @@ def _optional_path(raw: str) -> str:
     return _path(raw) if raw else ""
 
 
-def _key(name: str, default: Any, read: Callable[[str], Any]) -> Any:
-    return dataclasses.field(default=default, metadata={"key": ConfigKey(name, read)})
+def _key(name: str, default: Any, read: Callable[[str], Any], *, secret: bool = False) -> Any:
+    return dataclasses.field(default=default, metadata={"key": ConfigKey(name, read, secret)}, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class NamesrvConfig:
     tls_server_mode: str = _key("tls.server.mode", "permissive", _one_of("disabled", "permissive", "enforcing"))
     tls_server_cert_path: str = _key("tls.server.certPath", "", _optional_path)  # empty: no TLS is offered
     tls_server_key_path: str = _key("tls.server.keyPath", "", _optional_path)
+    tls_server_key_password: str = _key("tls.server.keyPassword", "", str, secret=True)
     tls_server_trust_cert_path: str = _key("tls.server.trustCertPath", "", _optional_path)
     tls_server_need_client_auth: str = _key(
         "tls.server.need.client.auth", "none", _one_of("none", "optional", "require")
@@ -133,7 +135,10 @@ class NamesrvConfig:
         values: dict[str, str] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            values[_key_of(field).name] = str(value).lower() if isinstance(value, bool) else str(value)
+            key = _key_of(field)
+            if key.secret and value:
+                value = "(not shown)"
+            values[key.name] = str(value).lower() if isinstance(value, bool) else str(value)
         return values
 
 

@@ -90,7 +90,12 @@ def _tls_of(config: NamesrvConfig) -> ReloadedContext | None:
         raise TlsConfigError("tls.server.mode=enforcing needs a certificate: name its file in tls.server.certPath")
     if not config.tls_server_cert_path or config.tls_server_mode == TlsMode.DISABLED.value:
         return None
-    files = TlsFiles(config.tls_server_cert_path, config.tls_server_key_path, config.tls_server_trust_cert_path)
+    files = TlsFiles(
+        config.tls_server_cert_path,
+        config.tls_server_key_path,
+        config.tls_server_trust_cert_path,
+        config.tls_server_key_password,
+    )
     auth = ClientAuth(config.tls_server_need_client_auth)
     return ReloadedContext(files, lambda files: server_context(files, auth))
 

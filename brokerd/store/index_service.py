@@ -63,7 +63,8 @@ class IndexService:
         self._files: list[IndexFile] = []  # the oldest first
         self._unsynced: list[IndexFile] = []  # full ones, written but not synced
         self._sync_failure: StoreError | None = None
-        self._saved: IndexCheckpoint | None = None  # what the checkpoint's file says, or may say where its saving failed
+        # What the checkpoint's file says, or may say where its saving failed.
+        self._saved: IndexCheckpoint | None = None
         self._reader = IndexReader()
         self._window_bytes = _WINDOW_BYTES_MIN
         self._checkpointed_until = -1

@@ -228,8 +228,11 @@ def change_mode(
         str, typer.Option("--mode", help="single, async, sync or dledger: one step at a time, in this order or back.")
     ],
     in_sync: Annotated[
-        int, typer.Option("--in-sync-replicas", min=1, help="With sync: how many hold what is acknowledged.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--in-sync-replicas", min=1, help="With sync: how many hold what is acknowledged; 2 when left out."
+        ),
+    ] = None,
     least: Annotated[
         int, typer.Option("--min-in-sync-replicas", min=1, help="With sync: below it sends are refused.")
     ] = 1,
@@ -237,6 +240,8 @@ def change_mode(
     """Change the mode of a running group, without stopping a replica."""
     with session.admin() as admin:
         leader = _need_leader(admin, group)
+        if in_sync is None:
+            in_sync = 2 if mode == "sync" else 1  # with 1 the master alone would be enough once no slave is in sync
         admin.change_mode(
             leader.address, group, mode, in_sync_replicas=in_sync, min_in_sync_replicas=least, leader=leader
         )

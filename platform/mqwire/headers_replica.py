@@ -36,7 +36,7 @@ class ReplicaRecordsRequestHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """The answer; with `answer` "bytes" the body holds whole records. The versions say which metadata changed."""
+    """The answer; with `answer` "bytes" the body holds whole records."""
 
     answer: str  # bytes, diverged, too_old or fenced
     epoch: Int64
@@ -54,7 +54,7 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     in_sync_for_millis: Int64 = (
         0  # so long, from this pull on, readers are shown nothing that the follower does not hold
     )
-    metadata_version: str = ""  # changes whenever topics, groups or offsets do
+    metadata_version: str = ""  # changes whenever delay offsets do, as GET_ALL_DELAY_OFFSET answers them
     voters: str = ""  # with too_old, of a quorum-led group: their ids with ; between them
     incarnations: str = ""  # with it, those of their disks: "0=…;1=…"
     mode: str = ""  # with too_old: the mode in force, where retention has deleted the record that says so

@@ -46,7 +46,8 @@ def test_async_sync_dledger_and_back_under_load(tmp_path: Path) -> None:
                 load.write(f"writer-{number}", number)
             load.read_all()
             more_is_acknowledged(load)
-            change_mode(group, "sync", "--in-sync-replicas", "2")
+            change_mode(group, "sync")
+            assert status(group[wait_leader(group)]).in_sync_replicas == 2
             more_is_acknowledged(load)
             change_mode(group, "dledger")
             more_is_acknowledged(load)

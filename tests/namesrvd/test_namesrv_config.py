@@ -115,6 +115,13 @@ def test_a_missing_file_and_one_that_is_no_text_are_reported(tmp_path: Path) -> 
         load_config(str(tmp_path / "bad.conf"))
 
 
+def test_the_password_of_its_key_is_shown_to_no_one(tmp_path: Path) -> None:
+    config, warnings = load(tmp_path, "tls.server.keyPassword=a-secret\n")
+    assert config.tls_server_key_password == "a-secret"
+    assert not warnings
+    assert "a-secret" not in str(config.to_properties()) + repr(config)
+
+
 def test_what_is_answered_as_properties_can_be_read_again(tmp_path: Path) -> None:
     config = dataclasses.replace(load_config(None), listen_port=1, acl_enable=True)
     again, warnings = load(tmp_path, format_properties(config.to_properties()))

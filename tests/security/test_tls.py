@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 import trio
+from cryptography.hazmat.primitives import serialization
 
 from brokerd.admission import Admission
 from brokerd.config import BrokerConfig
@@ -151,6 +152,23 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
         authority.issue("renewed")
         wait_until(lambda: serial_of(broker.address, context) != before, timeout_s=30, what="the new certificate")
         assert broker.send(earlier).code == ResponseCode.SUCCESS
+
+
+def test_keys_may_be_encrypted(make_live_broker: MakeLiveBroker, authority: Authority, tmp_path: Path) -> None:
+    conf = keys(authority, "encrypted")
+    plain_key = serialization.load_pem_private_key(Path(conf["tls.server.keyPath"]).read_bytes(), password=None)
+    encrypted = tmp_path / "encrypted.key"
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    encrypted.write_bytes(plain_key.private_bytes(*form, serialization.BestAvailableEncryption(b"a-secret")))
+    conf |= {"tls.server.keyPath": str(encrypted), "tls.server.keyPassword": "a-secret"}
+    broker = make_live_broker(**conf)
+    names = NameServerDaemon(tmp_path / "names", conf).start()
+    try:
+        for address in (broker.address, names.address):
+            with secured(address, authority.client_context()) as stream:
+                assert stream.version() == "TLSv1.3"
+    finally:
+        names.kill()
 
 
 def test_files_that_broke_leave_the_former_certificate_in_force(authority: Authority) -> None:

@@ -139,7 +139,8 @@ def reclaim(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
         broker.role_changed()
     answer = ReplicaReclaimResponseHeader(
         granted=granted,
-        log_may_be_incomplete=replica.saved.log_may_be_incomplete,
+        # A disk that is new does not know what the one before it held, and may have shown as the leader.
+        log_may_be_incomplete=replica.saved.log_may_be_incomplete or not replica.saved.joined,
         reason=reason,
         epoch=replica.epoch,
         last_epoch=replica.epochs.last_epoch,

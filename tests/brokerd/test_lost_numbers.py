@@ -428,14 +428,15 @@ def test_so_it_does_with_the_next_leader_that_has_but_the_record_of_that(make_br
     assert where(pull(old, 10, consumed=10)) == (ResponseCode.PULL_OFFSET_MOVED, "0")
 
 
+@pytest.mark.parametrize("lost", [{"log_may_be_incomplete": True}, {"joined": False}], ids=["power", "disk"])
 def test_one_that_leads_again_by_the_word_of_one_that_may_have_lost_more_sends_consumers_back(
-    make_broker: MakeBroker,
+    make_broker: MakeBroker, lost: dict[str, bool]
 ) -> None:
-    """That one may have led meanwhile, and a power cut may have taken what it showed."""
+    """That one may have led meanwhile, and a power cut may have taken what it showed, or its disk is a new one."""
     old, new = filled(make_broker)
     commit(old, 10)
     replicate(old, new)
-    new.broker.replica._save(log_may_be_incomplete=True)
+    new.broker.replica._save(**lost)
     old.broker.replica.stop_leading()
     replica = old.broker.replica
     epoch = replica.begin_reclaim(new.broker.replica.epoch)

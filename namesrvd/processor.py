@@ -191,7 +191,8 @@ class Processor:
             return Outcome(outcome.reply, trusted=trusted, proven=True, kv_changed=outcome.kv_changed)
         except RegistrationRefused as refused:
             logger.warning("refused over %s: %s", channel, refused)
-            return Outcome(request.reply(refused.code, str(refused)))
+            header = None if refused.epoch is None else RegisterBrokerResponseHeader(epoch=refused.epoch)
+            return Outcome(request.reply(refused.code, str(refused), header=header))
         except _Refusal as refusal:
             return Outcome(request.reply(refusal.code, refusal.remark))
         except RemoteProtocolError as error:

@@ -50,11 +50,12 @@ _MAX_BROKER_GROUPS: Final = 10_000
 
 
 class RegistrationRefused(Exception):
-    """A broker may not register so. `code` and the text are the answer's."""
+    """A broker may not register so. `code` and the text are the answer's; `epoch`: the highest that has begun, if that is why."""
 
-    def __init__(self, code: ResponseCode, remark: str) -> None:
+    def __init__(self, code: ResponseCode, remark: str, epoch: int | None = None) -> None:
         super().__init__(remark)
         self.code = code
+        self.epoch = epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,7 @@ class RouteInfoManager:
                 ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
                 f"broker {broker.broker_name} at {broker.broker_addr} claims brokerId 0 in epoch {epoch or 0},"
                 f" but epoch {highest} has begun: it is no longer the master",
+                highest,
             )
 
     def _check_only_master(self, broker: BrokerIdentity, epoch: int | None, ha_server_addr: str) -> None:

@@ -137,10 +137,11 @@ def reclaim(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
             granted, reason = False, str(refused)
     if granted or (replica.leads, replica.must_reclaim) != before:  # it may reclaim leadership in the other's place now
         broker.role_changed()
+    lacks = replica.lacks_of_leader(header.last_epoch)
     answer = ReplicaReclaimResponseHeader(
         granted=granted,
-        # A disk that is new does not know what the one before it held, and may have shown as the leader.
-        log_may_be_incomplete=replica.saved.log_may_be_incomplete or not replica.saved.joined,
+        lacks_shown=lacks.shown,
+        lacks_an_epoch=lacks.an_epoch,
         reason=reason,
         epoch=replica.epoch,
         last_epoch=replica.epochs.last_epoch,

@@ -330,15 +330,25 @@ class Replica:
 
         A replica that has agreed may name it before all have.
         """
-        self._reclaiming = max(self.epoch, highest_seen) + 1
+        highest = max(self.epoch, highest_seen)
+        # A fence has an even number, and the next one is its ballot's: one who promised it may not know that someone led in that.
+        self._reclaiming = highest + (1 if highest % 2 or not highest else 2)
         return self._reclaiming
 
     def end_reclaim(self) -> None:
         """All have answered, or one has not: from now on that epoch may be another replica's, like any other."""
         self._reclaiming = None
 
-    def reclaimed(self, epoch: int, now_s: float, now_ms: int, *, may_lack_shown: bool = False) -> None:
-        """Every known replica has agreed to `epoch`: lead again. `may_lack_shown`: the log of one of them may be incomplete."""
+    def lacks_of_leader(self, last_epoch: int) -> Lacks:
+        """What this disk, or the one before it, may have held as the leader's that a log lacks which ends in `last_epoch` and is
+        not shorter than its own."""
+        state = self._state
+        is_new = not state.joined  # what the one before it held, no one knows
+        incomplete = state.log_may_be_incomplete
+        return Lacks(shown=is_new or incomplete, an_epoch=is_new or (incomplete and state.led_epoch > last_epoch))
+
+    def reclaimed(self, epoch: int, now_s: float, now_ms: int, *, lacks: Lacks = LACKS_NOTHING) -> None:
+        """Every known replica has agreed to `epoch`, and said what this one may lack: lead again."""
         if not self.must_reclaim or epoch <= self.epoch:
             raise RoleRefused(f"epoch {epoch} is not to be reclaimed any more: this replica is in epoch {self.epoch}")
         if self.unknown_replicas:
@@ -346,7 +356,7 @@ class Replica:
         refusal = self._store.refusal
         if refusal is not None:
             raise RoleRefused(f"this replica cannot lead: {refusal}")
-        self._lead(epoch, now_s, now_ms, in_sync=self._state.replicas, lacks=Lacks(shown=may_lack_shown))
+        self._lead(epoch, now_s, now_ms, in_sync=self._state.replicas, lacks=lacks)
 
     def grant_reclaim(self, *, replica_id: int, epoch: int, last_epoch: int, end_offset: int, address: str) -> None:
         """Agree, durably, that a restarted leader leads in `epoch`; raises RoleRefused.

@@ -14,7 +14,11 @@ from brokerd.services.remoting_client import RemotingClient, RequestFailed
 from mqwire.bodies import RegisterBrokerBody
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
-from mqwire.headers_namesrv import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from mqwire.headers_namesrv import (
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
 from mqwire.message import body_crc
 
 if TYPE_CHECKING:
@@ -152,7 +156,8 @@ class RegistrationService:
         reply = await client.request(request, timeout_s=config.register_broker_timeout_ms / 1000)
         if reply.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH and header.epoch == broker.replica.epoch:
             # Another replica leads in a higher epoch, of which at least the next one is sure: acknowledge nothing more.
-            broker.saw_epoch(broker.replica.epoch + 1, None)
+            named = reply.header(RegisterBrokerResponseHeader).epoch or 0
+            broker.saw_epoch(max(named, broker.replica.epoch + 1), None)
         if reply.code != ResponseCode.SUCCESS:
             raise RequestFailed(f"refused the registration with code {reply.code}: {reply.remark}")
         self._registered_as[client.address] = (broker_id, broker_addr)

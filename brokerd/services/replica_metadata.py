@@ -113,14 +113,18 @@ class MetadataFollower:
             self._delays = None
             client.close()
 
-    async def merge_offsets_from(self, address: str) -> None:
-        """Take what consumers committed at another replica while this one was away; raises RequestFailed."""
+    async def offsets_at(self, address: str) -> ConsumerOffsetSerializeWrapper:
+        """What consumers committed, by another replica's word; raises RequestFailed."""
         client = self._client_of(address)
         try:
             reply = await self._get(client, RequestCode.GET_ALL_CONSUMER_OFFSET)
         finally:
             client.close()
-        self._consumer_offsets.merge(ConsumerOffsetSerializeWrapper.from_json(reply.body), self._is_proven)
+        return ConsumerOffsetSerializeWrapper.from_json(reply.body)
+
+    def merge(self, offsets: ConsumerOffsetSerializeWrapper) -> None:
+        """Take over what consumers committed at another replica while this one was away."""
+        self._consumer_offsets.merge(offsets, self._is_proven)
 
     def _take_over_delays(self) -> None:
         if self._delays is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from brokerd.replica.epoch_record import LACKS_NOTHING, Lacks
 from brokerd.replica.replica import RoleRefused
 from brokerd.services.remoting_client import RequestFailed
 from brokerd.services.replica_lookup import registered_members, replica_status_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REQUEST_TIMEOUT_S: Final = 3.0
+_FIRST_FENCE: Final = 4  # of the first promotion: they are numbered by four (highwater/promotion.py)
 
 
 class _Broker(Protocol):
@@ -84,21 +86,34 @@ class LeaderReclaim:
                 return
         self._check_complete(others)
         # Before anyone agrees: failing later would leave the agreement behind.
-        for _, address in others.values():
-            await self._metadata.merge_offsets_from(address)
+        committed = [await self._metadata.offsets_at(address) for _, address in others.values()]
         epoch = replica.begin_reclaim(max((status.epoch for status, _ in others.values()), default=0))
         try:
             # The longest log first: if it refuses, it reclaims in this one's place, and no other was asked.
-            in_doubt = [
+            answers = [
                 await self._ask(replica_id, others[replica_id][1], epoch)
                 for replica_id in sorted(others, key=lambda key: _log_of(others[key][0]), reverse=True)
             ]
         finally:
             replica.end_reclaim()
-        # One of those may have led since, and shown what a power cut took from it.
-        now = (broker.clock.monotonic(), broker.clock.time_ms())
-        replica.reclaimed(epoch, *now, may_lack_shown=any(in_doubt))
+        lacks = LACKS_NOTHING
+        if not self._is_founding(others):
+            # One of those may have led since, and shown what it has lost; or this one, before its disk was replaced.
+            all_lacks = [replica.lacks_of_leader(replica.epochs.last_epoch), *answers]
+            lacks = Lacks(shown=any(one.shown for one in all_lacks), an_epoch=any(one.an_epoch for one in all_lacks))
+        replica.reclaimed(epoch, broker.clock.monotonic(), broker.clock.time_ms(), lacks=lacks)
+        if replica.saved.lacks_shown_from is None:  # else what they committed may be of messages that are lost
+            for offsets in committed:
+                self._metadata.merge(offsets)
         broker.role_changed()
+
+    def _is_founding(self, others: dict[int, tuple[ReplicaStatus, str]]) -> bool:
+        """No disk has anything, and no one has been promoted: new disks are no replacements of others."""
+        statuses = [status for status, _ in others.values()]
+        highest = max([self._broker.replica.epoch, *(status.epoch for status in statuses)])
+        return highest < _FIRST_FENCE and not any(
+            [self._broker.store.end_offset, *(status.end_offset for status in statuses)]
+        )
 
     async def _find_all(self) -> dict[int, tuple[ReplicaStatus, str]]:
         """What each other replica reports, and where; those that moved or were never seen are looked up."""
@@ -164,8 +179,8 @@ class LeaderReclaim:
                 " this one does not lead without their agreement; start them, or promote one"
             )
 
-    async def _ask(self, replica_id: int, address: str, epoch: int) -> bool:
-        """Returns whether the log of the one that agrees may be incomplete."""
+    async def _ask(self, replica_id: int, address: str, epoch: int) -> Lacks:
+        """Returns what this one's log may lack of what the one that agrees has held."""
         broker = self._broker
         replica = broker.replica
         header = ReplicaReclaimRequestHeader(
@@ -190,7 +205,7 @@ class LeaderReclaim:
             replica.end_reclaim()
             broker.saw_epoch(answer.epoch, None)
             raise RoleRefused(f"replica {replica_id} does not agree that this one leads again: {answer.reason}")
-        return answer.log_may_be_incomplete
+        return Lacks(shown=answer.lacks_shown, an_epoch=answer.lacks_an_epoch)
 
 
 def _log_of(status: ReplicaStatus) -> tuple[int, int]:

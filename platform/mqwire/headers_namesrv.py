@@ -28,6 +28,7 @@ class RegisterBrokerResponseHeader(CustomHeader, frozen=True, kw_only=True):
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    epoch: Int64 | None = None  # ours, with CONTROLLER_FENCED_MASTER_EPOCH: the highest one that has begun
 
 
 class UnRegisterBrokerRequestHeader(CustomHeader, frozen=True, kw_only=True):

@@ -124,10 +124,12 @@ class ReplicaReclaimRequestHeader(CustomHeader, frozen=True, kw_only=True):
 
 
 class ReplicaReclaimResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """Granted, or why not; and where the answering replica stands."""
+    """Granted, or why not; where the answering replica stands; what its disk, or the one before it, may have held as the leader's
+    that the asking one's log lacks: the end of a log, or all of an epoch."""
 
     granted: bool
-    log_may_be_incomplete: bool = msgspec.field(default=False, name="inDoubt")
+    lacks_shown: bool = msgspec.field(default=False, name="inDoubt")
+    lacks_an_epoch: bool = False
     reason: str = ""
     epoch: Int64
     last_epoch: Int64

@@ -19,7 +19,7 @@ from brokerd.replica.replica import Replica, ReplicaSettings, RoleRefused
 from brokerd.services.remoting_client import RequestFailed
 from brokerd.services.replica_reclaim import LeaderReclaim
 from brokerd.store import AppendFailedError, MessageStore
-from mqwire.bodies import BrokerData, ClusterInfo
+from mqwire.bodies import BrokerData, ClusterInfo, ConsumerOffsetSerializeWrapper
 from mqwire.codes import HighwaterRequestCode
 from mqwire.command import RemotingCommand
 from mqwire.message import pack_host
@@ -117,12 +117,15 @@ class Member:
     def _truncate(self, offset: int) -> None:
         self.store.truncate(offset)
 
-    def reclaim_from(self, *others: Member, answers_lost_from: Member | None = None) -> bool:
+    def reclaim_from(
+        self, *others: Member, answers_lost_from: Member | None = None, offsets: object | None = None
+    ) -> bool:
         """One attempt to lead again, by the service that the broker runs; returns whether it was granted.
 
         Raises StoreError when this replica's log can't be written.
         """
-        reclaim = LeaderReclaim(cast("Any", Around(self, others, answers_lost_from)), cast("Any", NoOffsets()))
+        around = Around(self, others, answers_lost_from)
+        reclaim = LeaderReclaim(cast("Any", around), cast("Any", offsets or NoOffsets()))
         try:
             trio.run(reclaim.attempt)
         except (RequestFailed, RoleRefused):
@@ -201,8 +204,12 @@ class ClientWithoutSockets:
 class NoOffsets:
     """Consumer offsets are not what these replicas are about."""
 
-    async def merge_offsets_from(self, address: str) -> None:
+    async def offsets_at(self, address: str) -> ConsumerOffsetSerializeWrapper:
         await trio.lowlevel.checkpoint()
+        return ConsumerOffsetSerializeWrapper()
+
+    def merge(self, offsets: ConsumerOffsetSerializeWrapper) -> None:
+        """There are none."""
 
 
 def group(mode: Mode = Mode.ASYNC) -> tuple[Member, Member]:

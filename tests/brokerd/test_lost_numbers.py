@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerd.replica.epoch_record import Lacks
 from brokerd.store import StoreError
 from mqwire.bodies import ConsumerOffsetSerializeWrapper
 from mqwire.codes import HighwaterRequestCode, PullSysFlag, RequestCode, ResponseCode
@@ -451,9 +452,10 @@ def test_one_that_leads_again_by_the_word_of_one_that_may_have_lost_more_sends_c
             address=replica.settings.address,
         ),
     ).header(ReplicaReclaimResponseHeader)
-    assert (answer.granted, answer.log_may_be_incomplete) == (True, True)
+    assert (answer.granted, answer.lacks_shown) == (True, True)
     replica.end_reclaim()
-    replica.reclaimed(epoch, old.clock.monotonic(), old.clock.time_ms(), may_lack_shown=answer.log_may_be_incomplete)
+    lacks = Lacks(shown=answer.lacks_shown, an_epoch=answer.lacks_an_epoch)
+    replica.reclaimed(epoch, old.clock.monotonic(), old.clock.time_ms(), lacks=lacks)
     old.broker.role_changed()
     assert where(pull(old, 12, consumed=12)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
+from brokerd.replica.epoch_file import Role
+from brokerd.replica.epoch_record import Lacks
 from brokerd.replica.pull_protocol import Fenced
 from brokerd.replica.replica import RoleRefused
 from brokerd.store import StoreError
+from mqwire.bodies import ConsumerOffsetSerializeWrapper
 from tests.brokerd.replica_members import Member, group
 from tests.sim.store_harness import message
 
@@ -220,3 +224,92 @@ def test_a_replica_whose_log_breaks_while_others_agree_does_not_lead_again() -> 
     with pytest.raises(RoleRefused, match="cannot lead"):
         leader.replica.reclaimed(epoch, 0.0, 0)
     assert not leader.replica.leads
+
+
+# --- what a leader may lack that begins so
+
+
+def noted(member: Member) -> Lacks:
+    """What its epoch file says."""
+    return Lacks(shown=member.replica.saved.lacks_shown_from is not None, an_epoch=member.replica.saved.lacks_an_epoch)
+
+
+def test_new_disks_that_found_a_group_have_lost_nothing() -> None:
+    leader, follower = Member(0, leader=True), Member(1)
+    assert leader.reclaim_from(follower)
+    assert noted(leader) == Lacks()
+
+
+def test_a_level_follower_that_agrees_has_lost_nothing() -> None:
+    leader, follower = restarted()
+    assert leader.reclaim_from(follower)
+    assert noted(leader) == Lacks()
+
+
+def test_the_disk_before_a_new_one_may_have_shown_what_no_one_has_any_more() -> None:
+    leader, _ = restarted()
+    assert leader.reclaim_from(Member(1))
+    assert noted(leader) == Lacks(shown=True, an_epoch=True)
+
+
+def test_so_may_the_disk_before_the_own_one() -> None:
+    """The other one has seen a promotion: the group is not being founded."""
+    leader, follower = Member(0, leader=True), Member(1)
+    follower.replica.step_down(4, None)
+    assert leader.reclaim_from(follower)
+    assert noted(leader) == Lacks(shown=True, an_epoch=True)
+
+
+def test_an_epoch_that_a_promise_belongs_to_may_have_been_led_and_is_not_led_again() -> None:
+    """It was, by the disk before: two logs of one epoch."""
+    leader, follower = Member(0, leader=True), Member(1)
+    follower.replica.step_down(4, None)
+    assert leader.reclaim_from(follower)
+    assert leader.replica.epoch > 5
+
+
+def test_one_that_led_since_and_lost_that_with_its_power_says_that_an_epoch_is_missing() -> None:
+    leader, follower = restarted()
+    follower.replica.promote(1, 2, 0.0, 0)
+    follower.lose_power()
+    follower.replica._save(log_may_be_incomplete=True, role=Role.FOLLOWER)
+    assert leader.reclaim_from(follower)
+    assert noted(leader) == Lacks(shown=True, an_epoch=True)
+
+
+class Offsets:
+    """What consumers committed at the others, and whether it was taken over."""
+
+    def __init__(self) -> None:
+        self.taken: list[ConsumerOffsetSerializeWrapper] = []
+
+    async def offsets_at(self, address: str) -> ConsumerOffsetSerializeWrapper:
+        await trio.lowlevel.checkpoint()
+        return ConsumerOffsetSerializeWrapper(offset_table={"orders@g": {0: 15}})
+
+    def merge(self, offsets: ConsumerOffsetSerializeWrapper) -> None:
+        self.taken.append(offsets)
+
+
+def test_what_consumers_committed_elsewhere_is_taken_over_by_one_that_leads_again() -> None:
+    leader, follower = restarted()
+    offsets = Offsets()
+    assert leader.reclaim_from(follower, offsets=offsets)
+    assert len(offsets.taken) == 1
+
+
+def test_it_is_not_by_one_that_was_refused_and_may_be_promoted_with_a_loss_next() -> None:
+    leader, follower = restarted()
+    follower.replica.promote(1, 2, 0.0, 0)
+    follower.send()
+    follower.restart()
+    offsets = Offsets()
+    assert not leader.reclaim_from(follower, offsets=offsets)
+    assert offsets.taken == []
+
+
+def test_it_is_not_where_it_may_be_of_messages_that_are_lost() -> None:
+    leader, _ = restarted()
+    offsets = Offsets()
+    assert leader.reclaim_from(Member(1), offsets=offsets)
+    assert offsets.taken == []

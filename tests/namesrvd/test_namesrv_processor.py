@@ -237,6 +237,7 @@ def test_a_lower_epoch_is_fenced(server: NameServer) -> None:
     reply = server.register(epoch=2)
     assert reply.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH
     assert "epoch 3" in (reply.remark or "")
+    assert reply.header(RegisterBrokerResponseHeader).epoch == 3
 
 
 BAD_IDENTITIES = [

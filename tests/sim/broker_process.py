@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from brokerd.broker import Broker
 from brokerd.metadata_record import MetadataRecord
 from brokerd.replica.epoch_map import EpochMap
+from brokerd.replica.epoch_record import Lacks
 from brokerd.replica.replica import ReplicaSettings
 from brokerd.run import open_broker, serve
 from brokerd.store import AppendResult, BatchResult, BatchToStore, MessageStore, MessageToStore, RetentionReport
@@ -189,7 +190,7 @@ class BrokerProcess:
                 self._inherits(in_sync, now_s, confirmed)
                 self._promoted(expected_epoch, epoch, *log)
 
-        def watched_reclaimed(epoch: int, now_s: float, now_ms: int, **options: bool) -> None:
+        def watched_reclaimed(epoch: int, now_s: float, now_ms: int, **options: Lacks) -> None:
             confirmed = replica.confirm_offset
             reclaimed(epoch, now_s, now_ms, **options)
             self._inherits(replica.known_replicas, now_s, confirmed)

@@ -137,6 +137,21 @@ def test_another_cluster_of_the_tenant_without_usage_is_waited_for(world: World,
     assert [invoice.tenant for invoice in invoices_issue(DUE)] == [world.acme]
 
 
+def test_a_cluster_that_failed_to_start_and_was_deleted_in_the_month_is_not_waited_for(
+    world: World, price: Price
+) -> None:
+    """Its metering was sealed when it was made: there never was any."""
+    failed = make_cluster(world.acme, "failed")
+    made_at = OCT.start + timedelta(days=9)
+    Cluster.objects.filter(pk=failed.pk).update(
+        created_at=made_at, state=ClusterState.DELETED, deleted_at=made_at + HOUR
+    )
+    make_run(until=DUE)
+    ClusterProgress.objects.filter(pk=failed.pk).delete()
+    cluster_sealed(failed, made_at)
+    assert {invoice.tenant for invoice in invoices_issue(DUE)} == {world.acme, world.globex}
+
+
 def test_a_month_that_waits_holds_back_the_next_and_stays_a_draft(world: World, price: Price) -> None:
     use(world.cluster, NOV.start, "2", price=price)
     later = issue_time(NOV)

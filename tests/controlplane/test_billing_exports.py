@@ -76,6 +76,7 @@ def test_the_csv_has_a_row_for_each_day_topic_direction_and_credential(
         ("2026-10-02", "in", "payments", "1000", "0"),
     ]
     assert sum(Decimal(row["amount"]) for row in found) == Decimal("0.1264516129")
+    assert found[0]["amount"] == "0.0000000000", "no exponent, as in 0E-10"
 
 
 def test_parquet_has_the_same_rows(world: World, api: Callable[..., Json], price: Price) -> None:

@@ -26,8 +26,8 @@ from controlplane.billing.closing import issue_time
 from controlplane.billing.invoices import invoices_issue
 from controlplane.billing.models import Budget, BudgetAlert, Invoice, InvoiceLine, InvoiceSeries, Price, Usage
 from controlplane.billing.periods import Month
-from controlplane.clusters.models import Cluster
-from controlplane.insight.models import JobRunState
+from controlplane.clusters.models import Cluster, ClusterState
+from controlplane.insight.models import ClusterProgress, JobRunState
 from controlplane.tenants.models import Tenant
 from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
 from tests.controlplane.world import Json, World, make_cluster
@@ -139,6 +139,17 @@ def test_before_the_tenant_existed_there_is_nothing_to_know(
 ) -> None:
     make_run(until=NOV.end)
     assert get(api(world.bob), f"{USAGE}?month=2026-05")["total"] is None
+
+
+def test_a_backfill_that_found_no_record_counts_nothing(world: World, api: Callable[..., Json], price: Price) -> None:
+    """Its range is what was asked for, which may reach into the future, and not what was counted."""
+    make_run(until=MID, since=NOV.start)
+    make_run(until=NOV.end, since=NOV.start - timedelta(days=20), is_backfill=True, rows_in=0, rows_out=0)
+    ClusterProgress.objects.all().delete()
+    Cluster.objects.update(state=ClusterState.DELETED)
+    found = get(api(world.bob), f"{USAGE}?month=2026-11")
+    assert (found["counted_from"], found["counted_until"]) == ("2026-11-01T00:00:00Z", "2026-11-16T00:00:00Z")
+    assert found["days"][-1]["usage"] is None
 
 
 def test_a_failed_run_counts_nothing(world: World, api: Callable[..., Json], price: Price) -> None:
@@ -411,6 +422,19 @@ def test_the_csv_has_the_lines_and_the_total(world: World, api: Callable[..., Js
     assert (found["invoice"], found["exact_amount"], found["amount"]) == ("HW-0000001", "1.0050000000", "1.005")
     assert found["topic"] == "'=cmd|x"  # no formula of a spreadsheet
     assert dict(zip(header, total, strict=True))["amount"] == "1.01"
+
+
+def test_the_csv_has_no_figure_with_an_exponent(world: World, api: Callable[..., Json], price: Price) -> None:
+    use(world.cluster, NOV.start, "0.0000000004", price=price)
+    use(world.cluster, NOV.start, "0.01", direction="storage", price=price)
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    answer = api(world.bob).call("GET", f"{invoice.path}csv/")
+    lines = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert [(line["exact_amount"], line["billed_units"]) for line in lines[:2]] == [
+        ("0.0000000004", "1000.0000"),
+        ("0.0100000000", "0.0000"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["HW-1", "HW-0000002", "1", "draft-2020-01-eur", "draft-", "hw-0000001"])

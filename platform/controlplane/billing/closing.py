@@ -49,6 +49,7 @@ class Metered:
     sealed_at: datetime | None = None
     agreed_until: datetime | None = None
     agreed_reason: str = ""
+    created_at: datetime | None = None
 
     def end_of(self, month: Month) -> datetime:
         """Return when its usage of the month ends."""
@@ -112,8 +113,8 @@ def waits_of(month: Month, clusters: Iterable[Metered], runs: UsageRuns, now: da
 
 def _wait_of(month: Month, one: Metered) -> Wait | None:
     end = one.end_of(month)
-    if end <= month.start:
-        return None  # it was gone before
+    if end <= month.start or (one.created_at is not None and end <= one.created_at):
+        return None  # it was gone before, or never ran
     if one.ingested_until is None or one.ingested_until < end:
         known = (
             say("none of its metering has been read")
@@ -193,7 +194,7 @@ def metered_clusters(tenant: Tenant, month: Month) -> list[Metered]:
 def metered(cluster: Cluster, progress: ClusterProgress | None) -> Metered:
     """Return the facts of a cluster; without progress nothing is known."""
     if progress is None:
-        return Metered(cluster.pk, cluster.name)
+        return Metered(cluster.pk, cluster.name, created_at=cluster.created_at)
     return Metered(
         cluster.pk,
         cluster.name,
@@ -205,4 +206,5 @@ def metered(cluster: Cluster, progress: ClusterProgress | None) -> Metered:
         sealed_at=progress.sealed_at,
         agreed_until=progress.agreed_until,
         agreed_reason=progress.agreed_reason,
+        created_at=cluster.created_at,
     )

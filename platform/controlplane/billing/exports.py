@@ -90,8 +90,19 @@ def usage_csv(tenant: Tenant, month: Month) -> bytes:
     writer = csv.writer(out)
     writer.writerow(ExportRow._fields)
     for row in usage_rows_by_day(tenant, month):
-        writer.writerow([spreadsheet_text(value) if isinstance(value, str) else value for value in row])
+        writer.writerow([_cell(value) for value in row])
     return out.getvalue().encode()
+
+
+def _cell(value: str | int | Decimal) -> str | int:
+    """A decimal has all of its digits: as Python writes it, a small one has an exponent."""
+    match value:
+        case str():
+            return spreadsheet_text(value)
+        case Decimal():
+            return format(value, "f")
+        case _:
+            return value
 
 
 def has_parquet() -> bool:

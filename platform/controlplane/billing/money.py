@@ -17,8 +17,8 @@ THRESHOLDS_PERCENT = (50, 80, 100)
 
 
 def to_cents(amount: Decimal) -> Decimal:
-    """Return the amount rounded half up to two decimals; a credit like a charge, away from 0."""
-    return amount.quantize(CENT, rounding=ROUND_HALF_UP)
+    """Return the amount rounded half up to two decimals; a credit like a charge, away from 0. There is no -0.00."""
+    return amount.quantize(CENT, rounding=ROUND_HALF_UP) + ZERO
 
 
 def total_of(lines: Iterable[Decimal]) -> Decimal:

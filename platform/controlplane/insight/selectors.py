@@ -18,6 +18,8 @@ from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
 HISTORY_DAYS_MAX = 30
 # A chart has no more points than pixels; a longer history than this is asked for in parts.
 HISTORY_WINDOWS_MAX = 2000
+# A backfill that found no record keeps the range that it was asked for, which may reach into the future: it counted none of it.
+_WITHOUT_RECORDS = Q(is_backfill=True, rows_in=0)
 # A banner names no more.
 FAILURES_SHOWN = 50
 
@@ -36,8 +38,9 @@ class Counted:
 
 def counted(job: Job) -> Counted:
     """Return what the job's completed runs cover."""
+    covers = ~_WITHOUT_RECORDS
     found = JobRun.objects.filter(job=job, state=JobRunState.COMPLETED).aggregate(
-        since=Min("range_from"), until=Max("range_to"), finished_at=Max("finished_at")
+        since=Min("range_from", filter=covers), until=Max("range_to", filter=covers), finished_at=Max("finished_at")
     )
     return Counted(**found, next_at=next_run_at(job))
 
@@ -111,8 +114,8 @@ def runs_relied_on() -> set[uuid.UUID]:
     for job in Job:
         completed = JobRun.objects.filter(job=job, state=JobRunState.COMPLETED)
         for runs in (
-            completed.exclude(range_from=None).order_by("range_from"),
-            completed.exclude(range_to=None).order_by("-range_to"),
+            completed.exclude(_WITHOUT_RECORDS).exclude(range_from=None).order_by("range_from"),
+            completed.exclude(_WITHOUT_RECORDS).exclude(range_to=None).order_by("-range_to"),
             completed.order_by("-finished_at"),
             completed.filter(is_backfill=False).order_by("-started_at"),
             completed.filter(is_backfill=False).order_by("-created_at"),

@@ -17,7 +17,7 @@ from controlplane.billing.invoices import invoice_drafts, invoices_issue
 from controlplane.billing.models import Budget, Invoice, Usage
 from controlplane.billing.money import to_cents
 from controlplane.billing.periods import Month, hour_of
-from controlplane.console.templatetags.amounts import money_words
+from controlplane.console.templatetags.amounts import gib_hours, money_words
 from tests.console.browser import LogIn, assert_drawn, is_painted, look_at
 from tests.console.world import World
 from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
@@ -67,6 +67,20 @@ def test_the_figures_are_those_of_the_rows(counted: World) -> None:
 )
 def test_what_rounds_to_nothing_is_not_shown_as_nothing(amount: str, words: str) -> None:
     assert money_words(Decimal(amount), "EUR") == words
+
+
+@pytest.mark.parametrize(
+    ("byte_hours", "words"),
+    [
+        (0, "0"),
+        (1, "< 0.01 GiB·h"),
+        (2**30, "1.00 GiB·h"),
+        (-1, "> -0.01 GiB·h"),
+        (-1024 * 2**30, "-1\u202f024.00 GiB·h"),
+    ],
+)
+def test_stored_bytes_that_are_credited_are_shown_as_they_are(byte_hours: int, words: str) -> None:
+    assert gib_hours(byte_hours) == words
 
 
 # A script that keeps what charts write on their axes.

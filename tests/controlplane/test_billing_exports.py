@@ -36,6 +36,7 @@ from controlplane.billing.models import Price
 from controlplane.billing.periods import Month
 from controlplane.clusters.models import Cluster
 from controlplane.common.catalogues import read_catalogue
+from controlplane.console.views import invoices as invoices_module
 from controlplane.insight.models import ClusterProgress, Job, JobRun, JobRunState
 from controlplane.insight.selectors import ingest_delays
 from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
@@ -210,6 +211,19 @@ def test_the_console_offers_the_pdf_in_its_own_language_and_in_the_other(world: 
     [own, other] = re.findall(r'href="([^"]*/pdf/[^"]*)"', client.get(page).content.decode())
     assert "账单" in text_of(client.get(own).content)
     assert b"NotoSansSC" not in client.get(other).content
+
+
+def test_a_page_has_no_more_lines_than_the_pdf_and_says_so(
+    world: World, price: Price, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(until=DUE)
+    (invoice,) = invoices_issue(DUE)
+    assert invoice.lines.count() == 2
+    for module in (invoice_pdf_module, invoices_module):
+        monkeypatch.setattr(module, "LINES_MAX", 1)
+    page = log_in(world.bob).get(f"/t/acme/invoices/{invoice.number_text}/").content.decode()
+    assert page.count('scope="row"><a href="/t/acme/invoices/HW-0000001/lines/') == 1
+    assert "1 more line is in the CSV; the total has it." in page
 
 
 def test_the_font_of_the_pdf_has_every_letter_of_the_chinese_console() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.core import mail
 from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from controlplane.billing.budgets import (
     budget_alert_mail,
@@ -26,6 +27,7 @@ from controlplane.billing.closing import issue_time
 from controlplane.billing.invoices import invoices_issue
 from controlplane.billing.models import Budget, BudgetAlert, Invoice, InvoiceLine, InvoiceSeries, Price, Usage
 from controlplane.billing.periods import Month
+from controlplane.billing.selectors import By, daily_parts, month_usage
 from controlplane.clusters.models import Cluster, ClusterState
 from controlplane.insight.models import ClusterProgress, JobRunState
 from controlplane.tenants.models import Tenant
@@ -88,6 +90,23 @@ def test_days_are_the_tenants_and_add_up_to_the_utc_month(world: World, api: Cal
     assert found["days"][0]["usage"]["amounts"] == {"EUR": "1.3388333333"}
     total = sum(Decimal(day["usage"]["amounts"].get("EUR", "0")) for day in found["days"])
     assert total == Decimal(found["total"]["amounts"]["EUR"])
+
+
+def test_a_chart_of_the_largest_topics_reads_no_rows_of_the_others(world: World, price: Price) -> None:
+    for topic in range(20):
+        for hour in range(5):
+            use(world.cluster, NOV.start + hour * timedelta(hours=1), topic=f"t{topic}", messages=topic + 1, price=price)
+    make_run(until=NOV.end)
+    usage = month_usage(world.acme, NOV)
+    with CaptureQueriesContext(connection) as queries:
+        parts = daily_parts(world.acme, usage, By.TOPIC, most=2)
+    assert parts == [("t19", {NOV.start: 100}), ("t18", {NOV.start: 95})]
+    with connection.cursor() as cursor:
+        rows = 0
+        for query in queries.captured_queries:
+            cursor.execute(query["sql"])
+            rows += len(cursor.fetchall())
+    assert rows == 2 + 2 * 5
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "", "Europe/../UTC"])

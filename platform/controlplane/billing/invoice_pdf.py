@@ -210,17 +210,22 @@ def _notes(invoice: InvoiceView) -> list[str]:
         )
         for end in invoice.agreed_ends
     ]
-    if (left := len(invoice.lines) - LINES_MAX) > 0:
-        notes.append(
-            say_count(
-                "%(count)s more line is in the CSV; the total has it.",
-                "%(count)s more lines are in the CSV; the total has them.",
-                left,
-            )
-        )
+    if left := lines_left_words(invoice):
+        notes.append(left)
     if invoice.snapshot_id:
         notes.append(say("Made from snapshot %(snapshot)s of the metering records.", snapshot=invoice.snapshot_id))
     return notes
+
+
+def lines_left_words(invoice: InvoiceView) -> str:
+    """Return how many lines are left out beyond LINES_MAX, in a sentence; empty when none is."""
+    if (left := len(invoice.lines) - LINES_MAX) <= 0:
+        return ""
+    return say_count(
+        "%(count)s more line is in the CSV; the total has it.",
+        "%(count)s more lines are in the CSV; the total has them.",
+        left,
+    )
 
 
 def _heading(line: LineView) -> str:

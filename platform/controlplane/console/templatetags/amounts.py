@@ -55,8 +55,10 @@ def moment(text: str) -> datetime:
 
 @register.filter
 def gib_hours(byte_hours: int | Literal[""] | None) -> str | SafeString:
-    """Return byte-hours as GiB-hours: `1.25 GiB·h`; what is less than a hundredth of one says so."""
+    """Return byte-hours as GiB-hours: `1.25 GiB·h`; what is less than a hundredth of one says so. Below 0: a credit."""
     if byte_hours is None or byte_hours == "":
         return unknown()
     value = byte_hours / 2**30
-    return "0" if byte_hours == 0 else "< 0.01 GiB·h" if value < 0.01 else f"{value:,.2f} GiB·h".replace(",", "\u202f")
+    if byte_hours and abs(value) < 0.01:
+        return "< 0.01 GiB·h" if value > 0 else "> -0.01 GiB·h"
+    return "0" if byte_hours == 0 else f"{value:,.2f} GiB·h".replace(",", "\u202f")

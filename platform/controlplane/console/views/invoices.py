@@ -1,11 +1,14 @@
 """Pages of invoices: the list, one of them, and the usage behind each of its lines."""
 
+from dataclasses import replace
+
 from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from controlplane.billing.apis import csv_response, pdf_response
+from controlplane.billing.invoice_pdf import LINES_MAX, lines_left_words
 from controlplane.billing.invoices import corrections, invoice_drafts, invoice_get, invoice_list, line_usage
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of
@@ -33,8 +36,12 @@ def invoice_list_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 def invoice_page(request: ConsoleRequest, tenant: Tenant, invoice: str) -> HttpResponse:
     """Show an invoice, fit to be printed."""
     found = invoice_get(tenant, invoice)
+    shown = replace(found, lines=found.lines[:LINES_MAX])
     context = {
         "invoice": found,
+        "usage_lines": shown.usage_lines,
+        "adjustments": shown.adjustments,
+        "lines_left": lines_left_words(found),
         "corrections": corrections(found),
         "other_languages": [(code, name) for code, name in settings.LANGUAGES if code != request.LANGUAGE_CODE],
         "curl": act_of("GET", found.path),

@@ -155,7 +155,9 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     count = sum(row["count"] for row in by_cluster) + len(of_invoices)
     listed_findings = [*listed_findings, *of_invoices][:FINDINGS_LISTED]
     cluster_errors = {row.cluster: row.first for row in by_cluster}
-    save_checked(postgres, config.clusters, seen, cluster_errors)
+    if config.range is None:
+        # A part of the time says nothing of what was found, or not looked at yet, in the rest.
+        save_checked(postgres, config.clusters, seen, cluster_errors)
     return JobResult(
         state="failed" if count else "completed",
         rows_in=seen.record_count,
@@ -173,14 +175,16 @@ def unchecked(
     postgres: Postgres, clusters: Sequence[str], now: datetime, config: JobConfig
 ) -> tuple[datetime, datetime] | None:
     """From where a check without a range begins, where that is before the late window: what a cluster was ingested and
-    not yet found right, or agreed on, is looked at again, so that no finding ends by growing old.
+    not yet found right, or agreed on, is looked at again, so that no finding ends by growing old. Of a cluster that was
+    never checked that is all that was counted.
     """
     if not postgres.exists("insight_cluster_progress"):
         return None
     ((since,),) = postgres.rows(
         "select min(right_until) from (select ingested_until, coalesce(greatest(checked_until, agreed_until),"
-        " case when check_error <> '' then ingested_until - interval '31 days' end) as right_until"
-        " from insight_cluster_progress where cluster_id = any(%s::uuid[])) known where right_until < ingested_until",
+        " case when check_error <> '' then ingested_until - interval '31 days' end,"
+        " (select min(hour) from billing_usage usage where usage.cluster_id = progress.cluster_id)) as right_until"
+        " from insight_cluster_progress progress where cluster_id = any(%s::uuid[])) known where right_until < ingested_until",
         list(clusters),
     )
     if since is None:

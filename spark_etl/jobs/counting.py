@@ -15,7 +15,14 @@ from pyspark.sql import functions as F
 from spark_etl.jobs.config import JobConfig
 from spark_etl.jobs.lake import Lake
 from spark_etl.jobs.postgres import Postgres, Scope
-from spark_etl.transforms.deduplicate import lost_tail_limits, lost_tails, superseded, without, without_lost_tails
+from spark_etl.transforms.deduplicate import (
+    lost_records,
+    lost_tail_limits,
+    lost_tails,
+    superseded,
+    without,
+    without_lost_tails,
+)
 from spark_etl.transforms.late import HourRange
 from spark_etl.transforms.pricing import priced, valid_prices
 from spark_etl.transforms.time import HOUR_MS, from_ms, hour_begin_ms
@@ -159,6 +166,18 @@ def clusters_with_new_leaders(
         {cluster for cluster, broker, _ in limits if (cluster, broker) in logs},
         {cluster for cluster, _, _ in beginning & lost_tails(epochs)},
     )
+
+
+def lost_hours(
+    records: DataFrame, clusters: Collection[str], epochs: Sequence[tuple[str, str, int, int, int]]
+) -> set[tuple[str, int]]:
+    """(cluster, hour's begin in ms) of the records of these clusters whose stretch of the log was lost by a leader."""
+    limits = {key: limit for key, limit in lost_tail_limits(epochs).items() if key[0] in clusters}
+    if not limits:
+        return set()
+    lost = lost_records(records.where(F.col("cluster").isin(list(clusters))), limits)
+    rows = lost.select("cluster", hour_begin_ms(F.col("start_ms")).alias("hour_ms")).distinct().collect()
+    return {(row.cluster, row.hour_ms) for row in rows}
 
 
 def scopes_of(hours: Iterable[tuple[str, int]]) -> tuple[Scope, ...]:

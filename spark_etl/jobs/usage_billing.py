@@ -28,6 +28,7 @@ from spark_etl.jobs.counting import (
     Seen,
     clusters_with_new_leaders,
     counted_records,
+    lost_hours,
     only,
     seen_in,
     usage_of,
@@ -193,6 +194,10 @@ def _work(
         touched |= waited_for
         touched |= {(cluster, hour_ms) for cluster, hour_ms, _, _ in new.hours if hour_ms >= window.from_ms}
         recounted, may_fall = clusters_with_new_leaders(added, state.epochs())
+        if may_fall:
+            # What a leader lost may lie further back: its group was without one for days.
+            before = lake.records(HourRange(0, window.from_ms), snapshot=snapshot)
+            touched |= not_invoiced(postgres, config, lost_hours(before, may_fall, state.epochs()))
     if has_new_prices:
         touched |= not_invoiced(postgres, config, set(postgres.rows(PRICED_SINCE, window.begin, clusters)))
     if counts_window:

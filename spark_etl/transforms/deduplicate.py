@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from spark_etl.transforms.metering_schema import RECORD_IDENTITY, RECORD_KEY
@@ -75,13 +75,23 @@ def without_lost_tails(records: DataFrame, limits: Mapping[tuple[str, str, int],
     counted messages which either are gone or are counted again; what it delivered the former leader reports again, for a
     record of the new one. `limits` are lost_tail_limits() of all leaderships, later ones included.
     """
-    frame = records.sparkSession.createDataFrame([(*key, limit) for key, limit in limits.items()], _LIMITS)
-    # A part of a split record has an empty stretch, at the stretch's begin.
-    is_part = F.col("end_offset") == F.col("start_offset")
-    lost = (F.col("end_offset") > F.col("_limit")) | (is_part & (F.col("start_offset") >= F.col("_limit")))
-    marked = records.join(F.broadcast(frame), on=["cluster", "broker", "epoch"], how="left").withColumn(
-        "_lost", F.coalesce(lost, F.lit(False))
-    )
+    marked = _with_limits(records, limits, how="left").withColumn("_lost", F.coalesce(_is_lost(), F.lit(False)))
     for rows in ("messages_in", "messages_out"):
         marked = marked.withColumn(rows, F.filter(rows, lambda _: ~F.col("_lost")))
     return marked.select(*records.columns)
+
+
+def lost_records(records: DataFrame, limits: Mapping[tuple[str, str, int], int]) -> DataFrame:
+    """The records that without_lost_tails() empties."""
+    return _with_limits(records, limits, how="inner").where(_is_lost()).select(*records.columns)
+
+
+def _with_limits(records: DataFrame, limits: Mapping[tuple[str, str, int], int], *, how: str) -> DataFrame:
+    frame = records.sparkSession.createDataFrame([(*key, limit) for key, limit in limits.items()], _LIMITS)
+    return records.join(F.broadcast(frame), on=["cluster", "broker", "epoch"], how=how)
+
+
+def _is_lost() -> Column:
+    # A part of a split record has an empty stretch, at the stretch's begin.
+    is_part = F.col("end_offset") == F.col("start_offset")
+    return (F.col("end_offset") > F.col("_limit")) | (is_part & (F.col("start_offset") >= F.col("_limit")))

@@ -285,22 +285,68 @@ def test_the_check_agrees_and_then_finds_each_planted_difference(counted: JobWor
     )
 
 
-def test_a_finding_does_not_end_by_growing_older_than_the_late_window(counted: JobWorld) -> None:
-    def ingested(until: datetime) -> None:
-        counted.database.change(
-            "insert into insight_cluster_progress (cluster_id, ingested_until, updated_at) values (%s, %s, now())"
-            " on conflict (cluster_id) do update set ingested_until = excluded.ingested_until",
-            *(counted.cluster_id, until),
-        )
+def ingested(world: JobWorld, until: datetime) -> None:
+    """What an ingest that read so far leaves."""
+    world.database.change(
+        "insert into insight_cluster_progress (cluster_id, ingested_until, updated_at) values (%s, %s, now())"
+        " on conflict (cluster_id) do update set ingested_until = excluded.ingested_until",
+        *(world.cluster_id, until),
+    )
 
+
+def test_a_finding_does_not_end_by_growing_older_than_the_late_window(counted: JobWorld) -> None:
     counted.add_to_lake(record("2026-11-21 14:40", 6, start_offset=9000, end_offset=9100), now=NOW)
-    ingested(NOW)
+    ingested(counted, NOW)
     assert counted.run("billing_check", now=NOW).rows_out == 2, "a gap, and numbers that are missing"
     later = NOW + timedelta(days=4)
     counted.add_to_lake(record(later - timedelta(minutes=5), 7, start_offset=9100, end_offset=9200), now=later)
-    ingested(later)
+    ingested(counted, later)
     counted.run("usage_billing", now=later)
     assert counted.run("billing_check", now=later).rows_out == 2
+
+
+def progress_of(world: JobWorld) -> dict[str, Any]:
+    query = "select checked_until, check_error from insight_cluster_progress where cluster_id = %s"
+    (row,) = world.database.rows(query, world.cluster_id)
+    return row
+
+
+def test_a_check_of_a_range_ends_no_finding_outside_of_it(counted: JobWorld) -> None:
+    """Else an operator who looks at one day lets the month's invoice go out."""
+    counted.add_to_lake(record("2026-11-21 14:40", 6, start_offset=9000, end_offset=9100), now=NOW)
+    ingested(counted, NOW)
+    assert counted.run("billing_check", now=NOW).state == "failed"
+    before = progress_of(counted)
+    assert "2 records are missing before 1/6" in before["check_error"]
+    asked = {"from": "2026-11-21T13:00:00Z", "to": "2026-11-21T14:00:00Z"}
+    assert counted.run("billing_check", now=NOW, range=asked).state == "completed"
+    assert progress_of(counted) == before
+
+
+def test_the_first_check_of_a_cluster_looks_at_all_that_was_counted_of_it(world: JobWorld) -> None:
+    """Its brokers keep records for longer than the late window: they could not be read before."""
+    world.subscribe()
+    gap = record("2026-11-21 14:40", 6, start_offset=9000, end_offset=9100)
+    later = NOW + timedelta(days=3)
+    newest = record(later - timedelta(minutes=5), 7, start_offset=9100, end_offset=9200)
+    world.add_to_lake(*RECORDS, gap, newest, now=later)
+    ingested(world, later)
+    world.run("usage_billing", now=later)
+    assert world.run("billing_check", now=later).rows_out == 2, "a gap, and numbers that are missing"
+
+
+def test_what_a_leader_lost_is_not_billed_though_it_was_counted_before_the_late_window(world: JobWorld) -> None:
+    """A master dies, and days later a follower that lacks its last hour is promoted."""
+    world.subscribe()
+    lost = record("2026-11-21 14:00", 2, messages_in=[sent(messages=9)])
+    world.add_to_lake(record("2026-11-21 13:00", 1, messages_in=[sent(messages=2)]), lost, now=NOW)
+    world.run("usage_billing", now=NOW)
+    assert [row["messages"] for row in world.database.usage(world.cluster_id)] == [2, 9]
+    later = NOW + timedelta(days=4)
+    promoted = record(later - timedelta(minutes=5), 1, epoch=2, start_offset=2000, end_offset=2100)
+    world.add_to_lake(promoted, now=later)
+    assert world.run("usage_billing", now=later).state == "completed"
+    assert [row["messages"] for row in world.database.usage(world.cluster_id)] == [2]
 
 
 # -- killed anywhere

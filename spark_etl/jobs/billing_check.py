@@ -28,7 +28,14 @@ from spark_etl.jobs.postgres import Postgres, connected
 from spark_etl.jobs.run import main
 from spark_etl.jobs.state import State
 from spark_etl.jobs.usage_billing import JOB as BILLING
-from spark_etl.transforms.check import COMPARED, limits_of_counting, log_gaps, missing_sequences, usage_differences
+from spark_etl.transforms.check import (
+    COMPARED,
+    limits_of_counting,
+    log_gaps,
+    missing_sequences,
+    unread_begins,
+    usage_differences,
+)
 from spark_etl.transforms.late import hours_to_count
 from spark_etl.transforms.time import from_ms
 from spark_etl.transforms.usage import USAGE_KEY
@@ -135,11 +142,12 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     finally:
         postgres.unlock(BILLING)
     refused = {(cluster, int(hour.timestamp() * 1000)) for cluster, hour in state.refused()}
-    counted = counted_records(records, state.epochs())
+    epochs = state.epochs()
+    counted = counted_records(records, epochs)
     usage = usage_of(lake, config, counted, prices)
     # What is missing from a log is missing, whether the rest was billed or not.
     newest = lake.records(hours).where(of_clusters)
-    findings = _findings(lake, seen, newest, usage, actual, refused)
+    findings = _findings(lake, seen, newest, usage, actual, refused, epochs)
     try:
         notes = notes_of(limits_of_counting(newest).orderBy("cluster", "broker").limit(FINDINGS_LISTED).collect())
         by_cluster = (
@@ -219,10 +227,12 @@ def _findings(
     usage: DataFrame,
     actual: DataFrame,
     refused: set[tuple[str, int]],
+    epochs: Sequence[tuple[str, str, int, int, int]],
 ) -> DataFrame:
     """cluster, finding."""
+    gaps, begins = log_gaps(records), unread_begins(records, epochs)
     found = _texts(
-        log_gaps(records),
+        gaps if begins is None else gaps.unionByName(begins),
         "cluster {cluster}, broker {broker}: bytes {from_offset} to {to_offset} of the log were not counted"
         " (before record {epoch}/{sequence})",
     ).unionByName(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -57,6 +58,29 @@ def log_gaps(records: DataFrame) -> DataFrame:
         records.withColumn("from_offset", previous_end)
         .where((F.col("start_offset") > F.col("from_offset")) & ~deleted)
         .select("cluster", "broker", "epoch", "sequence", "from_offset", F.col("start_offset").alias("to_offset"))
+    )
+
+
+def unread_begins(records: DataFrame, epochs: Iterable[tuple[str, str, int, int, int]]) -> DataFrame | None:
+    """Where the begin of a broker's log was never counted, as in log_gaps(): its first record that was ever read does not
+    begin at 0. None where there is no such broker.
+
+    `epochs` are cluster, broker, epoch, first_offset, last_offset of every leadership.
+    """
+    begins: dict[tuple[str, str], int] = {}
+    for cluster, broker, _, first, _ in epochs:
+        begins[cluster, broker] = min(first, begins.get((cluster, broker), first))
+    late = [(*key, begin) for key, begin in begins.items() if begin > 0]
+    if not late:
+        return None
+    frame = records.sparkSession.createDataFrame(late, "cluster string, broker string, to_offset long")
+    deleted = F.coalesce(F.col("deleted_to") >= F.col("start_offset"), F.lit(False))
+    return (
+        records.join(F.broadcast(frame), on=["cluster", "broker"], how="inner")
+        .where((F.col("start_offset") == F.col("to_offset")) & ~deleted)
+        .groupBy("cluster", "broker", "to_offset")
+        .agg(F.min(F.struct("epoch", "sequence")).alias("first"))
+        .select("cluster", "broker", "first.epoch", "first.sequence", F.lit(0).alias("from_offset"), "to_offset")
     )
 
 

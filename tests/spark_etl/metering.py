@@ -81,14 +81,16 @@ def record(
     storage: Sequence[StorageRow] = (),
     **given: Any,
 ) -> MeteringRecord:
-    """A record of the interval that begins at `start`; its stretch of the log is 1000 bytes at 1000 times its sequence."""
+    """A record of the interval that begins at `start`; its stretch of the log is 1000 bytes at 1000 times its sequence. The
+    first one's begins where the log does.
+    """
     start_ms = to_ms(utc(start) if isinstance(start, str) else start)
     values = {
         "version": 1,
         "cluster": NAME,
         "broker": BROKER,
         "epoch": 1,
-        "start_offset": sequence * 1000,
+        "start_offset": sequence * 1000 if sequence > 1 else 0,
         "end_offset": sequence * 1000 + 1000,
         "recounted": False,
         **given,

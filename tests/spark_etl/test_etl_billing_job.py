@@ -335,6 +335,19 @@ def test_the_first_check_of_a_cluster_looks_at_all_that_was_counted_of_it(world:
     assert world.run("billing_check", now=later).rows_out == 2, "a gap, and numbers that are missing"
 
 
+def test_a_log_whose_begin_was_never_read_is_a_finding(world: JobWorld) -> None:
+    """The jobs ran for the first time when the brokers had deleted their first records."""
+    world.subscribe()
+    begun = utc("2026-11-21 13:00")
+    first = [record(begun, 40, messages_in=[sent()], broker=name) for name in ("broker-a", "broker-b")]
+    known = record(begun + timedelta(minutes=1), 41, messages_in=[sent()], deleted_to=50_000, broker="broker-c")
+    world.add_to_lake(*first, known, now=NOW)
+    world.run("usage_billing", now=NOW)
+    result = world.run("billing_check", now=NOW)
+    assert (result.state, result.rows_out) == ("failed", 2)
+    assert "broker broker-a: bytes 0 to 40000 of the log were not counted (before record 1/40)" in result.error
+
+
 def test_what_a_leader_lost_is_not_billed_though_it_was_counted_before_the_late_window(world: JobWorld) -> None:
     """A master dies, and days later a follower that lacks its last hour is promoted."""
     world.subscribe()

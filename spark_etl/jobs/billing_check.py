@@ -237,7 +237,7 @@ def _findings(
         " (before record {epoch}/{sequence})",
     ).unionByName(
         _texts(
-            missing_sequences(records),
+            missing_sequences(records, epochs),
             "cluster {cluster}, broker {broker}: {missing} records are missing before {epoch}/{sequence}",
         )
     )

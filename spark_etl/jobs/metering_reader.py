@@ -33,7 +33,7 @@ BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 MESSAGES_PER_RUN: Final = 200_000
 PULL_MESSAGES: Final = 32
 BATCH_ROWS: Final = 1000
-# Two hours of a record a minute: far more than asynchronous replication can be behind.
+# Of the log's end, of which a power cut may have put another in place of what was read.
 OVERLAP_MESSAGES: Final = 120
 ATTEMPTS: Final = 4
 PAUSE_S: Final = 1.0
@@ -197,8 +197,10 @@ async def _read_queue(
             else:
                 first = await admin.min_offset(queue)
                 if first <= begin:
-                    # An unclean promotion or a power cut put other records there: they begin at most so far back.
-                    begin = max(first, min(begin, await admin.max_offset(queue)) - OVERLAP_MESSAGES)
+                    # An unclean promotion or a power cut put other records there.
+                    begin = await _before_other_records(
+                        admin, queue, min(begin, await admin.max_offset(queue)), first, verify
+                    )
                     messages = []
                 verify = None
                 if not messages:
@@ -214,6 +216,29 @@ async def _read_queue(
         progress.begins[key] = begin
         if progress.is_full:
             return
+
+
+async def _before_other_records(
+    admin: AsyncAdmin, queue: MessageQueue, end: int, first: int, place: Place
+) -> int:
+    """An offset before all that was written since `place` was read, at most `end`: so far back that the record there is of
+    no later leadership, and OVERLAP_MESSAGES at least.
+    """
+    begin, step = end, OVERLAP_MESSAGES
+    while begin > first:
+        begin, step = max(first, begin - step), 2 * step
+        messages = await admin.pull(queue, begin, 1)
+        if not messages or not _is_later(messages[0], place):
+            break
+    return begin
+
+
+def _is_later(message: ReceivedMessage, place: Place) -> bool:
+    """Whether a later leader wrote it; what is no record may be one's, too."""
+    try:
+        return decode_metering_record(message.body).epoch > place.epoch
+    except MeteringRecordError:
+        return True
 
 
 def _is_same(message: ReceivedMessage, place: Place) -> bool:

@@ -101,12 +101,22 @@ def limits_of_counting(records: DataFrame) -> DataFrame:
     )
 
 
-def missing_sequences(records: DataFrame) -> DataFrame:
-    """Numbers left out within an epoch: cluster, broker, epoch, sequence (of the next record), missing (how many)."""
+def missing_sequences(records: DataFrame, epochs: Iterable[tuple[str, str, int, int, int]]) -> DataFrame:
+    """Numbers left out within an epoch: cluster, broker, epoch, sequence (of the next record), missing (how many). An epoch's
+    first number is 1; its first record is known by where it begins, for older ones may not be among `records`.
+
+    `epochs` are cluster, broker, epoch, first_offset, last_offset of every leadership.
+    """
+    firsts = [(cluster, broker, epoch, first) for cluster, broker, epoch, first, _ in epochs]
+    frame = records.sparkSession.createDataFrame(firsts, "cluster string, broker string, epoch long, _first long")
+    known = records.select("cluster", "broker", "epoch", "sequence", "start_offset").join(
+        F.broadcast(frame), on=["cluster", "broker", "epoch"], how="left"
+    )
     in_order = Window.partitionBy("cluster", "broker", "epoch").orderBy("sequence")
-    missing = F.col("sequence") - F.lag("sequence").over(in_order) - 1
+    before_first = F.when(F.col("start_offset") == F.col("_first"), F.lit(0))
+    missing = F.col("sequence") - F.coalesce(F.lag("sequence").over(in_order), before_first) - 1
     return (
-        records.withColumn("missing", missing)
+        known.withColumn("missing", missing)
         .where(F.col("missing") > 0)
         .select("cluster", "broker", "epoch", "sequence", "missing")
     )

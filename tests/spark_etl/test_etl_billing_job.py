@@ -339,13 +339,23 @@ def test_a_log_whose_begin_was_never_read_is_a_finding(world: JobWorld) -> None:
     """The jobs ran for the first time when the brokers had deleted their first records."""
     world.subscribe()
     begun = utc("2026-11-21 13:00")
-    first = [record(begun, 40, messages_in=[sent()], broker=name) for name in ("broker-a", "broker-b")]
-    known = record(begun + timedelta(minutes=1), 41, messages_in=[sent()], deleted_to=50_000, broker="broker-c")
+    first = [
+        record(begun, 40, messages_in=[sent()]),
+        record(begun, 1, epoch=2, messages_in=[sent()], start_offset=7000, end_offset=8000, broker="broker-b"),
+    ]
+    known = record(
+        begun, 1, messages_in=[sent()], start_offset=7000, end_offset=8000, deleted_to=7000, broker="broker-c"
+    )
     world.add_to_lake(*first, known, now=NOW)
     world.run("usage_billing", now=NOW)
     result = world.run("billing_check", now=NOW)
-    assert (result.state, result.rows_out) == ("failed", 2)
-    assert "broker broker-a: bytes 0 to 40000 of the log were not counted (before record 1/40)" in result.error
+    assert (result.state, result.rows_out) == ("failed", 3)
+    for finding in (
+        "broker broker-a: bytes 0 to 40000 of the log were not counted (before record 1/40)",
+        "broker broker-a: 39 records are missing before 1/40",
+        "broker broker-b: bytes 0 to 7000 of the log were not counted (before record 2/1)",
+    ):
+        assert finding in result.error
 
 
 def test_what_a_leader_lost_is_not_billed_though_it_was_counted_before_the_late_window(world: JobWorld) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from spark_etl.jobs.billing_check import notes_of
 from spark_etl.transforms.check import limits_of_counting, log_gaps, missing_sequences, usage_differences
-from tests.spark_etl.metering import CLUSTER, lake_frame, record
+from tests.spark_etl.metering import BROKER, CLUSTER, lake_frame, record
 
 SCHEMA = (
     "cluster string, hour_ms long, direction string, topic string, consumer_group string, credential string, kind string,"
@@ -102,4 +102,13 @@ def test_what_a_killed_broker_handed_out_uncounted_is_bounded_and_a_clock_that_s
 
 def test_numbers_that_were_left_out_are_found(spark: SparkSession) -> None:
     records = lake_frame(spark, [record(HOUR, 1), record(HOUR, 2), record(HOUR, 6), record(HOUR, 1, epoch=2)])
-    assert [(one.sequence, one.missing) for one in missing_sequences(records).collect()] == [(6, 3)]
+    found = missing_sequences(records, [(CLUSTER, BROKER, 1, 0, 7000), (CLUSTER, BROKER, 2, 0, 2000)]).collect()
+    assert [(one.sequence, one.missing) for one in found] == [(6, 3)]
+
+
+def test_the_first_numbers_of_a_leadership_that_were_left_out_are_found(spark: SparkSession) -> None:
+    """Of a leadership whose first record is older than what is looked at nothing is known."""
+    records = lake_frame(spark, [record(HOUR, 40), record(HOUR, 3, epoch=2), record(HOUR, 4, epoch=2)])
+    epochs = [(CLUSTER, BROKER, 1, 0, 41_000), (CLUSTER, BROKER, 2, 3000, 5000)]
+    found = missing_sequences(records, epochs).collect()
+    assert [(one.epoch, one.sequence, one.missing) for one in found] == [(2, 3, 2)]

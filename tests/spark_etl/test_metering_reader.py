@@ -124,6 +124,15 @@ def test_after_an_unclean_promotion_what_lies_before_the_place_is_read_again() -
     assert found[0][1] == 199 - OVERLAP_MESSAGES + 1
 
 
+@pytest.mark.parametrize("written_since", [1, 300])
+def test_a_replica_that_was_stale_for_long_is_read_from_the_begin_of_its_leadership(written_since: int) -> None:
+    """What it lacked is more than the overlap: many topics take many records a minute."""
+    old = records(400)
+    LOGS["here"] = Log([*old[:150], *records(written_since, epoch=2)])
+    found, _ = read(place(old[399], 399))
+    assert [one for one in found if one[0] == 2] == [(2, sequence) for sequence in range(1, written_since + 1)]
+
+
 def test_a_log_that_ends_before_the_place_is_read_again_from_before_its_end() -> None:
     old = records(200)
     LOGS["here"] = Log(old[:180])

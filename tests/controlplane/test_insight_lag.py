@@ -346,3 +346,18 @@ def test_where_a_brokers_clock_is_ahead_no_age_is_known_and_the_page_says_why(
     assert bool(found.clock_note) is is_noted
     page = api(world.alice).get("/t/acme/clusters/orders/lag/billing/").content.decode()
     assert ('data-note="clock"' in page) is is_noted
+
+
+def test_a_week_of_history_without_a_gap_is_one_answer(world: World, api: Callable[..., Json]) -> None:
+    """The longest span that the console offers."""
+    end = NOW.replace(second=0, minute=NOW.minute // 5 * 5)
+    first = lag_window(world.cluster, end - timedelta(days=7))
+    values = {field.name: getattr(first, field.name) for field in LagWindow._meta.fields if field.name != "id"}
+    LagWindow.objects.bulk_create(
+        LagWindow(**{**values, "window_start": first.window_start + number * timedelta(minutes=5)})
+        for number in range(1, 7 * 24 * 12)
+    )
+    query = f"topic=payments&since={first.window_start:%Y-%m-%dT%H:%M:%SZ}&until={end:%Y-%m-%dT%H:%M:%SZ}"
+    answer = api(world.bob).call("GET", f"{LAG}billing/history/?{query}")
+    assert answer.status_code == 200, answer.content
+    assert len(answer.json()["windows"]) == 7 * 24 * 12

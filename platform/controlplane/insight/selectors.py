@@ -16,8 +16,8 @@ from controlplane.common.sentences import say
 from controlplane.insight.models import Job, JobRun, JobRunState, LagWindow
 
 HISTORY_DAYS_MAX = 30
-# A chart has no more points than pixels; a longer history than this is asked for in parts.
-HISTORY_WINDOWS_MAX = 2000
+# A chart has no more points than pixels; a longer history than this is asked for in parts. A week has so many windows.
+HISTORY_WINDOWS_MAX = 7 * 24 * 12
 # A backfill that found no record keeps the range that it was asked for, which may reach into the future: it counted none of it.
 _WITHOUT_RECORDS = Q(is_backfill=True, rows_in=0)
 # A banner names no more.
@@ -225,7 +225,7 @@ def lag_topics(cluster: Cluster, group: str) -> list[str]:
 def lag_history(cluster: Cluster, group: str, topic: str, since: datetime, until: datetime) -> GroupHistory:
     """Return the windows that begin in [since, until), which is at most 30 days.
 
-    Raises InvalidInput for a bad range, or one that has more than 2000 windows for each queue.
+    Raises InvalidInput for a bad range, or one that has more than a week's windows for each queue.
     """
     if until <= since:
         raise InvalidInput.for_field("until", say("The range ends after it begins."), "invalid_range")

@@ -22,6 +22,8 @@ LOSS_HORIZON_MS: Final = 30 * 24 * 3_600_000
 # as it is, and has (retention - age) / rate left: so no forecast looks further ahead than nine times what has happened already.
 LOSS_AGE_SHARE_MIN: Final = 0.1
 WHOLE_GROUP: Final = -1
+# A slope that is nearer to 0 is one of rounding.
+SLOPE_MIN: Final = 1e-9
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 # Exact below this many samples.
 PERCENTILE_ACCURACY: Final = 10_000
@@ -158,7 +160,9 @@ def _figures(at_ms: Column) -> list[Column]:
 
 def _slope(name: str, at_ms: Column, *, per_ms: int) -> Column:
     """The least-squares slope per `per_ms` milliseconds; null for fewer than two moments."""
-    return F.regr_slope(F.col(name).cast("double"), (at_ms - F.col("window_ms")).cast("double") / per_ms)
+    slope = F.regr_slope(F.col(name).cast("double"), (at_ms - F.col("window_ms")).cast("double") / per_ms)
+    # What goes up and down by turns has a slope of what floating point loses: it would be drained in ages.
+    return F.when(F.abs(slope) < SLOPE_MIN, F.lit(0.0)).otherwise(slope)
 
 
 def _with_drain(windows: DataFrame) -> DataFrame:

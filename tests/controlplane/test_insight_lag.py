@@ -129,6 +129,7 @@ def test_a_trend_in_words(per_second: float | None, words: str) -> None:
         ("never", None, "not at this rate"),
         ("unknown", None, ""),
         ("draining", None, ""),
+        ("draining", 8.4e18, "not at this rate"),
     ],
 )
 def test_when_a_lag_is_gone_in_words(state: str, seconds: float | None, words: str) -> None:

@@ -28,6 +28,8 @@ class Thresholds:
 
 DEFAULT_THRESHOLDS = Thresholds()
 SKEW_MUCH = 3.0
+# Nothing that takes longer than ten years is under way.
+_DRAINS_S_MAX = 10 * 365 * 86_400
 # A loss is foretold from a trend that has lasted for this share of the time until then, and for no more than TREND_MAX.
 _TREND_SHARE = 0.1
 TREND_MAX = timedelta(minutes=30)
@@ -128,7 +130,7 @@ def drain_words(state: str, seconds: float | None) -> str:
     """Return when the lag is gone: `caught up`, `in about 5 min`, `not at this rate`; empty when not known."""
     if state == DrainState.DRAINED:
         return say("caught up")
-    if state == DrainState.NEVER:
+    if state == DrainState.NEVER or (seconds is not None and seconds > _DRAINS_S_MAX):
         return say("not at this rate")
     if state == DrainState.DRAINING and seconds is not None:
         return say("in about %(length)s", length=length_words(timedelta(seconds=seconds)))

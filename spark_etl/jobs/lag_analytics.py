@@ -22,6 +22,7 @@ from spark_etl.jobs.state import State
 from spark_etl.transforms.deduplicate import superseded, without
 from spark_etl.transforms.lag import LAG_KEY, LAG_WINDOW, WINDOW_SECONDS, lag_samples, lag_windows
 from spark_etl.transforms.late import HourRange, hours_to_count
+from spark_etl.transforms.plausible import FUTURE_MS_MAX
 from spark_etl.transforms.time import HOUR_MS, from_ms
 
 JOB: Final = "lag_analytics"
@@ -56,7 +57,9 @@ def run(spark: SparkSession, config: JobConfig, *, now: datetime | None = None) 
 def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now: datetime, since: bool) -> JobResult:
     snapshot = lake.snapshot()
     done = state.progress(JOB).snapshot
-    hours = hours_to_count(now, min(config.late_window, FRESH), config.range)
+    fresh = min(config.late_window, FRESH)
+    # Up to where a broker's clock may be ahead: what it has sampled there comes but once.
+    hours = hours_to_count(now, fresh, config.range or (now - fresh, now + timedelta(milliseconds=FUTURE_MS_MAX)))
     if snapshot is None or (config.range is None and snapshot == done):
         return JobResult(rows_in=0, rows_out=0, snapshot_id=str(snapshot or ""))
     clusters = [cluster.cluster_id for cluster in config.clusters]

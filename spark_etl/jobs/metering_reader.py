@@ -113,7 +113,12 @@ class _Progress:
 
     @property
     def is_full(self) -> bool:
-        return self.found_bytes >= BYTES_AT_ONCE or self.messages >= MESSAGES_PER_RUN
+        return self.found_bytes >= BYTES_AT_ONCE or self.is_enough
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the rest is the next run's. Not of what is read again from its start: that run would begin past it."""
+        return self.messages >= MESSAGES_PER_RUN and not any(place.from_start for place in self.task.places)
 
 
 def read_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -126,7 +131,7 @@ def read_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         trio.run(_read_all, now)
         for progress in now:
             yield from _rows(progress)
-            if progress.more and not progress.error and progress.messages < MESSAGES_PER_RUN:
+            if progress.more and not progress.error and not progress.is_enough:
                 waiting.append(progress)
             else:
                 yield end_of(progress.task.cluster_id, progress.messages, progress.order, error=progress.error)

@@ -169,6 +169,16 @@ def test_someone_may_ask_for_everything_again() -> None:
     assert len(read(again)[0]) == 10
 
 
+def test_everything_is_more_than_a_run_reads_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run goes on where the newest record is: what was left out would never be read."""
+    monkeypatch.setattr(metering_reader, "MESSAGES_PER_RUN", 50)
+    old = records(200)
+    LOGS["here"] = Log(old)
+    assert len(read()[0]) < 200
+    again = msgspec.structs.replace(place(old[199], 199), from_start=True)
+    assert read(again) == ([(1, sequence) for sequence in range(1, 201)], [])
+
+
 def test_a_cluster_that_can_not_be_read_stops_no_other() -> None:
     LOGS["here"] = Log(records(2))
     rows = read_rows(task("away", cluster="a"), task("here", cluster="b"))

@@ -223,9 +223,7 @@ async def _read_queue(
             return
 
 
-async def _before_other_records(
-    admin: AsyncAdmin, queue: MessageQueue, end: int, first: int, place: Place
-) -> int:
+async def _before_other_records(admin: AsyncAdmin, queue: MessageQueue, end: int, first: int, place: Place) -> int:
     """An offset before all that was written since `place` was read, at most `end`: so far back that the record there is of
     no later leadership, and OVERLAP_MESSAGES at least.
     """

@@ -95,7 +95,9 @@ def test_days_are_the_tenants_and_add_up_to_the_utc_month(world: World, api: Cal
 def test_a_chart_of_the_largest_topics_reads_no_rows_of_the_others(world: World, price: Price) -> None:
     for topic in range(20):
         for hour in range(5):
-            use(world.cluster, NOV.start + hour * timedelta(hours=1), topic=f"t{topic}", messages=topic + 1, price=price)
+            use(
+                world.cluster, NOV.start + hour * timedelta(hours=1), topic=f"t{topic}", messages=topic + 1, price=price
+            )
     make_run(until=NOV.end)
     usage = month_usage(world.acme, NOV)
     with CaptureQueriesContext(connection) as queries:

@@ -63,6 +63,20 @@ def test_a_version_between_two_ends_the_one_and_is_ended_by_the_other(olga: User
     assert ranges == [(LONG_AGO, between), (between, later), (later, None)]
 
 
+def test_an_hour_that_a_clock_ahead_was_charged_for_keeps_its_price(
+    world: World, olga: User, api: Callable[..., Json]
+) -> None:
+    """Brokers' clocks may be ahead by a quarter of an hour: usage of the next hour is there before it begins."""
+    plan = make_plan()
+    use(world.cluster, NEXT_HOUR, "1", price=plan.prices.get())
+    client = api(olga)
+    answer = client.call("POST", f"{PLANS}standard/prices/", version(NEXT_HOUR))
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "valid_from")
+    assert "prices that were charged don't change" in answer.json()["errors"][0]["message"]
+    later = NEXT_HOUR + timedelta(hours=1)
+    assert client.call("POST", f"{PLANS}standard/prices/", version(later)).status_code == 201
+
+
 def test_a_version_that_has_not_begun_is_changed_or_removed(olga: User, api: Callable[..., Json]) -> None:
     plan = make_plan()
     client = api(olga)

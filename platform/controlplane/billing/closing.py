@@ -51,6 +51,11 @@ class Metered:
     agreed_reason: str = ""
     created_at: datetime | None = None
 
+    @property
+    def never_ran(self) -> bool:
+        """Whether its metering was sealed when it was made: it was deleted without ever having been open to its tenant."""
+        return self.sealed_at is not None and self.created_at is not None and self.sealed_at <= self.created_at
+
     def end_of(self, month: Month) -> datetime:
         """Return when its usage of the month ends."""
         return month.end if self.sealed_at is None else min(self.sealed_at, month.end)
@@ -113,8 +118,8 @@ def waits_of(month: Month, clusters: Iterable[Metered], runs: UsageRuns, now: da
 
 def _wait_of(month: Month, one: Metered) -> Wait | None:
     end = one.end_of(month)
-    if end <= month.start or (one.created_at is not None and end <= one.created_at):
-        return None  # it was gone before, or never ran
+    if end <= month.start or one.never_ran:
+        return None  # it was gone before, or never there
     if one.ingested_until is None or one.ingested_until < end:
         known = (
             say("none of its metering has been read")

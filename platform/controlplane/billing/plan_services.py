@@ -98,14 +98,15 @@ def price_add(*, actor: Actor, plan: Plan, valid_from: datetime, rates: Rates) -
     """Add a version that is valid from a full UTC hour on, until the next one that is planned.
 
     The version before it ends there. Raises InvalidInput for a time that is not on the hour, or that is past while the
-    plan has prices: what was charged stays as it was.
+    plan has prices, or charged for already by a clock that is ahead: what was charged stays as it was.
     """
     operator_require(actor)
     rates.check()
     _on_the_hour(valid_from)
     with transaction.atomic():
         prices = list(_locked(plan))
-        if prices and valid_from <= timezone.now():
+        charged = Usage.objects.filter(price__in=prices, hour__gte=valid_from)
+        if prices and (valid_from <= timezone.now() or charged.exists()):
             raise InvalidInput.for_field(
                 "valid_from", say("Use a time in the future: prices that were charged don't change."), "past"
             )

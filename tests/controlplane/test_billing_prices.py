@@ -88,6 +88,23 @@ def test_a_version_that_has_not_begun_is_changed_or_removed(olga: User, api: Cal
     assert Price.objects.get().valid_to is None
 
 
+def test_the_first_version_is_not_removed_from_under_those_who_have_the_plan_then(
+    world: World, olga: User, api: Callable[..., Json]
+) -> None:
+    """Their usage would have no price, and none can be added for a time that is past."""
+    plan = make_plan()
+    later = NEXT_HOUR + timedelta(days=9)
+    Price.objects.update(valid_from=NEXT_HOUR)
+    client = api(olga)
+    assert client.call("POST", f"{plan.path}prices/", version(later)).status_code == 201
+    path = f"{plan.path}prices/{plan.prices.get(valid_from=NEXT_HOUR).pk}/"
+    has = subscribe(world.acme, plan, NEXT_HOUR)
+    answer = client.call("DELETE", path)
+    assert (answer.status_code, answer.json()["code"]) == (409, "price_needed")
+    Subscription.objects.filter(pk=has.pk).update(valid_from=later)
+    assert client.call("DELETE", path).status_code == 204
+
+
 def test_a_version_that_has_begun_is_neither_changed_nor_removed(olga: User, api: Callable[..., Json]) -> None:
     plan = make_plan()
     path = f"{plan.path}prices/{plan.prices.get().pk}/"

@@ -146,12 +146,20 @@ def price_update(*, actor: Actor, price: Price, rates: Rates) -> Price:
 
 
 def price_remove(*, actor: Actor, price: Price) -> None:
-    """Remove a version that has not begun; the one before it is valid until the next again. Raises Conflict."""
+    """Remove a version that has not begun; the one before it is valid until the next again. Raises Conflict, also for the first
+    one where tenants have the plan before the next begins.
+    """
     operator_require(actor)
     with transaction.atomic():
         prices = list(_locked(price.plan))
         _require_unused(price)
         before = max((other for other in prices if other.valid_from < price.valid_from), key=_begin, default=None)
+        if before is None and _is_subscribed(price):
+            raise Conflict(
+                say("Tenants have this plan when the version begins, and no other version is valid then."),
+                code="price_needed",
+                hint=say("Change the version instead."),
+            )
         _record(actor, "price.remove", price)
         price.delete()
         if before is not None:
@@ -224,6 +232,14 @@ def _require_unused(price: Price) -> None:
             code="price_used",
             hint=say("Add a version that begins later."),
         )
+
+
+def _is_subscribed(price: Price) -> bool:
+    """Whether a tenant has the plan at a time at which the version is valid."""
+    found = Subscription.objects.filter(plan=price.plan).exclude(valid_to__lte=price.valid_from)
+    if price.valid_to is not None:
+        found = found.filter(valid_from__lt=price.valid_to)
+    return found.exists()
 
 
 def _has_price(plan: Plan, moment: datetime) -> bool:

@@ -143,7 +143,7 @@ def _check(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
         postgres.unlock(BILLING)
     refused = {(cluster, int(hour.timestamp() * 1000)) for cluster, hour in state.refused()}
     epochs = state.epochs()
-    counted = counted_records(records, epochs)
+    counted = counted_records(records, epochs, state.places())
     usage = usage_of(lake, config, counted, prices)
     # What is missing from a log is missing, whether the rest was billed or not.
     newest = lake.records(hours).where(of_clusters)

@@ -16,6 +16,7 @@ from spark_etl.jobs.config import JobConfig
 from spark_etl.jobs.lake import Lake
 from spark_etl.jobs.postgres import Postgres, Scope
 from spark_etl.transforms.deduplicate import (
+    later_places,
     lost_records,
     lost_tail_limits,
     lost_tails,
@@ -128,13 +129,17 @@ def only(records: DataFrame, seen: Seen) -> DataFrame:
     return marked.join(F.broadcast(hours), on=["cluster", "hour_ms"], how="left_semi").drop("hour_ms")
 
 
-def counted_records(records: DataFrame, epochs: Sequence[tuple[str, str, int, int, int]]) -> DataFrame:
+def counted_records(
+    records: DataFrame,
+    epochs: Sequence[tuple[str, str, int, int, int]],
+    places: Mapping[tuple[str, str, int], int],
+) -> DataFrame:
     """Each record once, and no send counted by two leaders. Both are rare: as a rule the rows pass as they are."""
     losers = superseded(records).collect()
     if losers:
         records = without(records, losers)
     limits = lost_tail_limits(epochs)
-    return without_lost_tails(records, limits) if limits else records
+    return without_lost_tails(records, limits, later_places(epochs, places)) if limits else records
 
 
 def usage_of(lake: Lake, config: JobConfig, records: DataFrame, prices: PriceList) -> DataFrame:
@@ -169,13 +174,17 @@ def clusters_with_new_leaders(
 
 
 def lost_hours(
-    records: DataFrame, clusters: Collection[str], epochs: Sequence[tuple[str, str, int, int, int]]
+    records: DataFrame,
+    clusters: Collection[str],
+    epochs: Sequence[tuple[str, str, int, int, int]],
+    places: Mapping[tuple[str, str, int], int],
 ) -> set[tuple[str, int]]:
     """(cluster, hour's begin in ms) of the records of these clusters whose stretch of the log was lost by a leader."""
     limits = {key: limit for key, limit in lost_tail_limits(epochs).items() if key[0] in clusters}
     if not limits:
         return set()
-    lost = lost_records(records.where(F.col("cluster").isin(list(clusters))), limits)
+    own = records.where(F.col("cluster").isin(list(clusters)))
+    lost = lost_records(own, limits, later_places(epochs, places))
     rows = lost.select("cluster", hour_begin_ms(F.col("start_ms")).alias("hour_ms")).distinct().collect()
     return {(row.cluster, row.hour_ms) for row in rows}
 

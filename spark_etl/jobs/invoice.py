@@ -52,7 +52,7 @@ def _count_month(
     own = lake.records(snapshot=wanted.snapshot_id).where(F.col("cluster").isin(clusters))
     hours = HourRange(to_ms(month.begin), to_ms(month.end))
     within = lake.records(hours, snapshot=wanted.snapshot_id).where(F.col("cluster").isin(clusters))
-    usage = usage_of(lake, config, counted_records(within, _epochs(own)), prices)
+    usage = usage_of(lake, config, counted_records(within, *_epochs(own)), prices)
     sums = (
         usage.where("price_id is not null")
         .groupBy(*_LINE)
@@ -78,12 +78,23 @@ def _count_month(
     result.rows_out = len(result.lines)
 
 
-def _epochs(records: DataFrame) -> list[tuple[str, str, int, int, int]]:
-    """Every leadership of these records, as state.epochs() has those of all records."""
-    found = records.groupBy("cluster", "broker", "epoch").agg(
-        F.min("start_offset").alias("first"), F.max("end_offset").alias("last")
+def _epochs(
+    records: DataFrame,
+) -> tuple[list[tuple[str, str, int, int, int]], dict[tuple[str, str, int], int]]:
+    """Every leadership of these records, as state.epochs() and state.places() have those of all records."""
+    found = (
+        records.groupBy("cluster", "broker", "epoch")
+        .agg(
+            F.min("start_offset").alias("first"),
+            F.max("end_offset").alias("last"),
+            F.min("queue_offset").alias("place"),
+        )
+        .collect()
     )
-    return [(row.cluster, row.broker, row.epoch, row["first"], row["last"]) for row in found.collect()]
+    return (
+        [(row.cluster, row.broker, row.epoch, row["first"], row["last"]) for row in found],
+        {(row.cluster, row.broker, row.epoch): row.place for row in found if row.place is not None},
+    )
 
 
 if __name__ == "__main__":

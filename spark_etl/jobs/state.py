@@ -35,8 +35,9 @@ create table if not exists lake.position (
 );
 create table if not exists lake.epoch (
     namespace text, cluster_id uuid, broker text, epoch bigint, first_offset bigint not null, last_offset bigint not
-    null, primary key (namespace, cluster_id, broker, epoch)
+    null, first_queue_offset bigint, primary key (namespace, cluster_id, broker, epoch)
 );
+alter table lake.epoch add column if not exists first_queue_offset bigint;
 create table if not exists lake.progress (
     namespace text, job text, snapshot_id bigint, details jsonb not null default '{}', updated_at timestamptz not null
     default now(), primary key (namespace, job)
@@ -102,8 +103,13 @@ class State:
         self._namespace = namespace
 
     def create(self) -> None:
-        """Makes the tables where they are missing."""
-        if self._postgres.exists(f"{DATABASE_SCHEMA}.damage"):
+        """Makes the tables, and columns of a later version, where they are missing."""
+        newest = self._postgres.rows(
+            "select 1 from information_schema.columns where table_schema = %s and table_name = 'epoch'"
+            " and column_name = 'first_queue_offset'",
+            DATABASE_SCHEMA,
+        )
+        if newest and self._postgres.exists(f"{DATABASE_SCHEMA}.damage"):
             return
         with self._postgres.connection.transaction():
             # Two jobs may be the first.
@@ -181,17 +187,24 @@ class State:
                 newest.alias("last"),
                 F.min("start_offset").alias("first_offset"),
                 F.max("end_offset").alias("last_offset"),
+                F.min("queue_offset").alias("first_queue_offset"),
             )
             .collect()
         )
         with self._postgres.connection.transaction(), self._postgres.connection.cursor() as cursor:
             cursor.executemany(
-                "insert into lake.epoch as kept values (%s, %s, %s, %s, %s, %s)"
+                "insert into lake.epoch as kept values (%s, %s, %s, %s, %s, %s, %s)"
                 " on conflict (namespace, cluster_id, broker, epoch) do update set"
                 " first_offset = least(kept.first_offset, excluded.first_offset),"
-                " last_offset = greatest(kept.last_offset, excluded.last_offset)",
+                " last_offset = greatest(kept.last_offset, excluded.last_offset),"
+                # Not known of one that had begun before this was noted.
+                " first_queue_offset = case when kept.first_queue_offset is not null"
+                " then least(kept.first_queue_offset, excluded.first_queue_offset) end",
                 [
-                    (self._namespace, row.cluster, row.broker, row.epoch, row.first_offset, row.last_offset)
+                    (
+                        *(self._namespace, row.cluster, row.broker, row.epoch),
+                        *(row.first_offset, row.last_offset, row.first_queue_offset),
+                    )
                     for row in found
                 ],
             )
@@ -219,6 +232,17 @@ class State:
                 self._namespace,
             )
         ]
+
+    def places(self) -> dict[tuple[str, str, int], int]:
+        """(cluster, broker, epoch) -> where in the metering queue the leadership's first record lies, where that is known."""
+        return {
+            (cluster, broker, epoch): place
+            for cluster, broker, epoch, place in self._postgres.rows(
+                "select cluster_id::text, broker, epoch, first_queue_offset from lake.epoch"
+                " where namespace = %s and first_queue_offset is not null",
+                self._namespace,
+            )
+        }
 
     # -- refusals
 

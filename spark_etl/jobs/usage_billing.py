@@ -127,7 +127,7 @@ def _count(lake: Lake, state: State, postgres: Postgres, config: JobConfig, now:
     staged, refused = 0, []
     if work is not None and work.seen.hours:
         lake.expect(work.seen.record_count)
-        records = counted_records(work.records, state.epochs())
+        records = counted_records(work.records, state.epochs(), state.places())
         usage = usage_rows(usage_of(lake, config, records, prices))
         attempt = postgres.stage(USAGE, usage)
         with postgres.connection.transaction():
@@ -197,7 +197,7 @@ def _work(
         if may_fall:
             # What a leader lost may lie further back: its group was without one for days.
             before = lake.records(HourRange(0, window.from_ms), snapshot=snapshot)
-            touched |= not_invoiced(postgres, config, lost_hours(before, may_fall, state.epochs()))
+            touched |= not_invoiced(postgres, config, lost_hours(before, may_fall, state.epochs(), state.places()))
     if has_new_prices:
         touched |= not_invoiced(postgres, config, set(postgres.rows(PRICED_SINCE, window.begin, clusters)))
     if counts_window:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from spark_etl.transforms.metering_schema import RECORD_IDENTITY, RECORD_KEY
 
-_LIMITS = "cluster string, broker string, epoch long, _limit long"
+_LIMITS = "cluster string, broker string, epoch long, _limit long, _place long"
 
 
 def superseded(records: DataFrame) -> DataFrame:
@@ -55,6 +55,27 @@ def lost_tail_limits(epochs: Sequence[tuple[str, str, int, int, int]]) -> Mappin
     return limits
 
 
+def later_places(
+    epochs: Sequence[tuple[str, str, int, int, int]], places: Mapping[tuple[str, str, int], int]
+) -> Mapping[tuple[str, str, int], int]:
+    """(cluster, broker, epoch) -> where in the metering queue the first record of a later leadership lies; left out where that
+    is not known of all of them. What an earlier leader wrote there, or after it, is in no later one's log.
+
+    `places` are the places of each leadership's own first record.
+    """
+    found: dict[tuple[str, str, int], int] = {}
+    next_place: dict[tuple[str, str], int | None] = {}
+    for cluster, broker, epoch, _, _ in sorted(epochs, reverse=True):
+        log = cluster, broker
+        later = next_place.get(log)
+        if later is not None:
+            found[cluster, broker, epoch] = later
+        own = places.get((cluster, broker, epoch))
+        known = log not in next_place or later is not None
+        next_place[log] = None if own is None or not known else own if later is None else min(own, later)
+    return found
+
+
 def lost_tails(epochs: Sequence[tuple[str, str, int, int, int]]) -> frozenset[tuple[str, str, int]]:
     """(cluster, broker, where in its log) of each leadership that began in front of what an earlier one had counted.
 
@@ -68,30 +89,50 @@ def lost_tails(epochs: Sequence[tuple[str, str, int, int, int]]) -> frozenset[tu
     )
 
 
-def without_lost_tails(records: DataFrame, limits: Mapping[tuple[str, str, int], int]) -> DataFrame:
+def without_lost_tails(
+    records: DataFrame,
+    limits: Mapping[tuple[str, str, int], int],
+    places: Mapping[tuple[str, str, int], int] | None = None,
+) -> DataFrame:
     """Empties `messages_in` and `messages_out` of records whose stretch of the log was lost by an unclean promotion.
 
     The new leader counts from where the records in its own log end. An earlier epoch's record that reaches beyond that
     counted messages which either are gone or are counted again; what it delivered the former leader reports again, for a
-    record of the new one. `limits` are lost_tail_limits() of all leaderships, later ones included.
+    record of the new one. `limits` are lost_tail_limits() of all leaderships, later ones included, `places` their
+    later_places(): parts that the new leader's log has are not counted again by it.
     """
-    marked = _with_limits(records, limits, how="left").withColumn("_lost", F.coalesce(_is_lost(), F.lit(False)))
+    marked = _with_limits(records, limits, places or {}, how="left").withColumn(
+        "_lost", F.coalesce(_is_lost(), F.lit(False))
+    )
     for rows in ("messages_in", "messages_out"):
         marked = marked.withColumn(rows, F.filter(rows, lambda _: ~F.col("_lost")))
     return marked.select(*records.columns)
 
 
-def lost_records(records: DataFrame, limits: Mapping[tuple[str, str, int], int]) -> DataFrame:
+def lost_records(
+    records: DataFrame,
+    limits: Mapping[tuple[str, str, int], int],
+    places: Mapping[tuple[str, str, int], int],
+) -> DataFrame:
     """The records that without_lost_tails() empties."""
-    return _with_limits(records, limits, how="inner").where(_is_lost()).select(*records.columns)
+    return _with_limits(records, limits, places, how="inner").where(_is_lost()).select(*records.columns)
 
 
-def _with_limits(records: DataFrame, limits: Mapping[tuple[str, str, int], int], *, how: str) -> DataFrame:
-    frame = records.sparkSession.createDataFrame([(*key, limit) for key, limit in limits.items()], _LIMITS)
+def _with_limits(
+    records: DataFrame,
+    limits: Mapping[tuple[str, str, int], int],
+    places: Mapping[tuple[str, str, int], int],
+    *,
+    how: str,
+) -> DataFrame:
+    rows = [(*key, limit, places.get(key)) for key, limit in limits.items()]
+    frame = records.sparkSession.createDataFrame(rows, _LIMITS)
     return records.join(F.broadcast(frame), on=["cluster", "broker", "epoch"], how=how)
 
 
 def _is_lost() -> Column:
     # A part of a split record has an empty stretch, at the stretch's begin.
     is_part = F.col("end_offset") == F.col("start_offset")
-    return (F.col("end_offset") > F.col("_limit")) | (is_part & (F.col("start_offset") >= F.col("_limit")))
+    is_gone = F.coalesce(F.col("queue_offset") >= F.col("_place"), F.lit(True))
+    begins_there = F.col("start_offset") == F.col("_limit")
+    return (F.col("end_offset") > F.col("_limit")) | (is_part & begins_there & is_gone)

@@ -358,6 +358,17 @@ def test_a_log_whose_begin_was_never_read_is_a_finding(world: JobWorld) -> None:
         assert finding in result.error
 
 
+def test_leaderships_noted_by_an_earlier_version_stay_without_a_place(counted: JobWorld) -> None:
+    with counted.lake() as (_, state):
+        assert state.places() == {(counted.cluster_id, "broker-a", 1): 0}
+    counted.database.change("alter table lake.epoch drop column first_queue_offset")
+    counted.add_to_lake(LATE, now=NOW)
+    with counted.lake() as (_, state):
+        assert state.places() == {}
+    counted.run("usage_billing", now=NOW)
+    assert counted.database.usage(counted.cluster_id)[4]["messages"] == 13
+
+
 def test_what_a_leader_lost_is_not_billed_though_it_was_counted_before_the_late_window(world: JobWorld) -> None:
     """A master dies, and days later a follower that lacks its last hour is promoted."""
     world.subscribe()

@@ -9,8 +9,9 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from mqwire.metering import MeteringRecord, record_origin
+from spark_etl.jobs.counting import counted_records
 from spark_etl.transforms.deduplicate import lost_tail_limits, lost_tails, superseded, without, without_lost_tails
-from tests.spark_etl.metering import delivered, lake_frame_of, record, sent
+from tests.spark_etl.metering import BROKER, delivered, lake_frame_of, record, sent
 
 HOUR = "2026-11-21 13:00"
 GIVEN: dict[str, Sequence[MeteringRecord]] = {}
@@ -100,6 +101,28 @@ def test_only_a_leadership_that_begins_in_front_of_what_was_counted_loses_a_tail
     restarted = [("c", "b", 1, 0, 100), ("c", "b", 2, 100, 200), ("c", "b", 3, 200, 300)]
     assert lost_tails(restarted) == set()
     assert lost_tails([*restarted, ("c", "b", 4, 250, 400)]) == {("c", "b", 250)}
+
+
+# A crash or a promotion between the records of one interval: of three parts two are in the log that the next leader has, and it
+# counts what they don't say. Or none is, and it counts all.
+PARTS = [record(HOUR, number, messages_in=[sent(messages=3)], start_offset=100, end_offset=100) for number in (2, 3)]
+TORN = case(
+    record(HOUR, 1, messages_in=[sent(messages=2)], start_offset=0, end_offset=100),
+    *PARTS,
+    record(HOUR, 1, epoch=2, messages_in=[sent(messages=4)], start_offset=100, end_offset=200),
+)
+
+
+@pytest.mark.parametrize(("place", "counted_of_parts"), [(3, 3), (1, 0), (None, 0)])
+def test_parts_of_a_record_that_the_next_leader_has_count(
+    spark: SparkSession, place: int | None, counted_of_parts: int
+) -> None:
+    """`place` is where in the queue the next leader's first record lies."""
+    frame = lake_frame_of(spark, {TORN: GIVEN[TORN]})
+    epochs = [(TORN, BROKER, 1, 0, 100), (TORN, BROKER, 2, 100, 200)]
+    places = {} if place is None else {(TORN, BROKER, 2): place}
+    left = counted_records(frame, epochs, places).collect()
+    assert messages_in(left) == {(1, 1): 2, (1, 2): counted_of_parts, (1, 3): counted_of_parts, (2, 1): 4}
 
 
 DELIVERED_AGAIN = case(

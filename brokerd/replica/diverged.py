@@ -31,6 +31,7 @@ from brokerd.store.record import (
     DispatchRequest,
     offset_after,
     parse_record,
+    read_frame,
     record_spans,
 )
 from mqwire.bodies import DivergedFile
@@ -275,6 +276,8 @@ class _Contents:
         begin = self.log_begin
         if begin is None:
             return self.size - self.looked_to  # saved records follow each other: what comes after other bytes is none
+        if claimed and (bad_bytes := self._bad_record_bytes(disk, fd, begin)):
+            return bad_bytes
         found = window.find(_MAGIC_START, 5)
         while found >= 0:
             head = window[found - 4 : found - 4 + HEAD.size]
@@ -282,6 +285,19 @@ class _Contents:
                 return found - 4
             found = window.find(_MAGIC_START, found + 1)
         return len(window) if self.looked_to + len(window) >= self.size else max(1, len(window) - 7)
+
+    def _bad_record_bytes(self, disk: Disk, fd: int, begin: int) -> int:
+        """How much of the file the record takes that begins here and is not whole; 0 where its lengths contradict each other.
+
+        Its body is a sender's, and may hold what looks like a record of anyone's.
+        """
+        frame = read_frame(
+            lambda offset, count: _read(disk, fd, offset - begin, count), begin + self.looked_to, _RECORD_MAX_BYTES
+        )
+        if frame is None or not MIN_RECORD_BYTES <= frame.size_bytes <= _RECORD_MAX_BYTES:
+            return 0
+        agree = frame.size_by_parts == frame.size_bytes or not frame.topic  # which may never have been written
+        return min(frame.size_bytes, self.size - self.looked_to) if agree else 0
 
     def _claimed(self, window: bytes) -> int:
         """The size that a record at the window's beginning claims; 0 where none can begin."""

@@ -25,6 +25,7 @@ from brokerd.store.record import (
     DispatchRequest,
     DispatchTagsCode,
     parse_record,
+    read_frame,
     record_crc_holds,
     store_timestamp_ms,
 )
@@ -285,8 +286,27 @@ class MessageReader:
         record = parse_record(data, 0, physical_offset, room, physical_offset >= self.record_crc_from)
         return record if isinstance(record, DispatchRequest) else None
 
+    def _is_indexed(self, physical_offset: int) -> bool:
+        """Whether the queue that a record there names has it at this place, with this size: that is written for real ones alone."""
+        log = self._log
+        if not log.min_offset <= physical_offset < log.end_offset:
+            return False
+        frame = read_frame(log.read, physical_offset, log.file_bytes - physical_offset % log.file_bytes)
+        if frame is None or frame.queue_offset < 0:
+            return False
+        queue = self._consume_queues.queues.get((frame.topic.decode("utf-8", "replace"), frame.queue_id))
+        if queue is None:
+            return False
+        entry = self._consume_queues.read(queue, frame.queue_offset, 1)
+        return len(entry) == ENTRY.size and ENTRY.unpack(entry)[:2] == (physical_offset, frame.size_bytes)
+
     def message_at(self, physical_offset: int, *, expired_too: bool = False) -> bytes | None:
-        """The record that starts exactly there, whole and undamaged, and visible to readers; None when there is none."""
+        """The record of a queue's message that starts exactly there, whole and undamaged, and visible to readers; else None.
+
+        The offset may be any: what a sender has put into a message's body may look like a record there, of anyone's topic.
+        """
+        if not self._is_indexed(physical_offset):
+            return None
         record = self._record_at(physical_offset)
         if record is None or physical_offset + record.size_bytes > self.bound:
             return None

@@ -211,7 +211,7 @@ class IndexService:
                 return BlockKeys(next_offset=offset)  # its end is not for readers yet
         self._note_damage(offset)
         scanner = LogScanner(self._log, offset, NO_RECORD_CRC)
-        following = scanner.find_record(offset + 1)
+        following = scanner.find_record_after(offset)
         return BlockKeys(next_offset=end if following is None else min(following, end))
 
     def _put(self, found: BlockKeys) -> None:

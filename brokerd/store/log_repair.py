@@ -90,12 +90,23 @@ class LogRepair:
             segments.append((offset, [data[position : position + size]], size))
             position += size
             offset = after
-        own = LogScanner(log, begin_offset, self._record_crc_from).find_record(begin_offset + 1)
-        if own is not None and own < offset:
-            raise ValueError(
-                f"the logs part at the damage: this one has a whole record at {own}, within those of the other"
-            )
+        self._refuse_where_logs_part(begin_offset, offset, segments)
         return segments, offset, position
+
+    def _refuse_where_logs_part(self, begin: int, end: int, segments: list[Segment]) -> None:
+        """Raises ValueError where this log has a whole record within one of the other's. In the body of one a sender may have put
+        what looks so: then both logs have it.
+        """
+        scanner = LogScanner(self._log, begin, self._record_crc_from)
+        own = scanner.find_record(begin + 1)
+        while own is not None and own < end:
+            size = int.from_bytes(self._log.read(own, 4), "big")
+            offset, buffers, _ = next(segment for segment in reversed(segments) if segment[0] <= own)
+            if bytes(buffers[0])[own - offset : own - offset + size] != self._log.read(own, size):
+                raise ValueError(
+                    f"the logs part at the damage: this one has a whole record at {own}, within those of the other"
+                )
+            own = scanner.find_record(own + size)
 
     def _goes_on_alike(self, offset: int, data: bytes, position: int, end_offset: int) -> bool:
         """Whether the next record of `data` is this log's, too; False where there is none to compare, raises ValueError if not."""

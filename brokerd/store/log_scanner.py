@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokerd.store.commit_log import CommitLog
-from brokerd.store.record import BLANK_HEAD_BYTES, HEAD, MIN_RECORD_BYTES, DispatchRequest, parse_record
-from mqwire.message import CRC32_PROPERTY_BYTES, CRC32_PROPERTY_PREFIX, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+from brokerd.store.record import (
+    BLANK,
+    BLANK_HEAD_BYTES,
+    HEAD,
+    MIN_RECORD_BYTES,
+    DispatchRequest,
+    RecordFrame,
+    parse_record,
+    read_frame,
+)
+from mqwire.message import (
+    BLANK_MAGIC,
+    CRC32_PROPERTY_BYTES,
+    CRC32_PROPERTY_PREFIX,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+)
 
 WINDOW_BYTES = 4 * 1024 * 1024
 _ZEROS = bytes(WINDOW_BYTES)
@@ -69,6 +84,61 @@ class LogScanner:
         size, magic, _, _, _, _, own_offset, _, _ = HEAD.unpack_from(buffer, position)
         return int(size) if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and own_offset == offset else 0
 
+    def find_record_after(self, begin: int) -> int | None:
+        """The first whole record after what begins at `begin` and is none; None when only other bytes are left.
+
+        A sender may have put into a message's body what is a whole record at just this place. So what lies within the bad record
+        does not count, as long as anything tells where that ends: its size does, and so do the lengths of its parts.
+        """
+        frame = self._frame(begin)
+        if frame is None:
+            return self.find_record(begin)
+        by_size, by_parts = self._end(begin, frame.size_bytes), self._end(begin, frame.size_by_parts)
+        for end in (by_parts, by_size):
+            if end is not None and self._begins_at(end):
+                return self.find_record(end)
+        if frame.is_head and by_size is not None and self.zeros_from(by_size - 1):
+            # Its write ended early, and nothing was written after it; unless it does end in front of these zeros, and its size
+            # is wrong. Of a write that ended early the lengths that are missing are zeros, so its parts end among zeros.
+            if by_parts is None or by_parts >= by_size or self.zeros_from(by_parts - 1):
+                return None
+            return self.find_record(by_parts)
+        return self.find_record(self._likely_end(begin, frame, by_size, by_parts))
+
+    def _likely_end(self, begin: int, frame: RecordFrame, by_size: int | None, by_parts: int | None) -> int:
+        """Where a bad record ends at the earliest that no whole one follows at once; `begin` where nothing tells."""
+        if by_size is not None and (by_size == by_parts or (frame.is_head and not frame.topic)):
+            return by_size  # what stood after its body may never have reached the disk
+        for end in (by_size, by_parts):
+            if end is not None and self._ends_with_crc(begin, end):
+                return end
+        if not frame.is_head or by_size is None:
+            return begin
+        return by_size if by_parts is None else min(by_size, by_parts)
+
+    def _frame(self, begin: int) -> RecordFrame | None:
+        return read_frame(self._log.read, begin, self._file_end(begin) - begin)
+
+    def _file_end(self, offset: int) -> int:
+        return self._log.base_of(offset) + self._log.file_bytes
+
+    def _end(self, begin: int, size: int) -> int | None:
+        """Where a record of that size ends; None where there can be none."""
+        return begin + size if MIN_RECORD_BYTES <= size <= self._file_end(begin) - begin else None
+
+    def _begins_at(self, offset: int) -> bool:
+        """Whether a whole record begins there, or a BLANK."""
+        file_end = self._file_end(offset)
+        if self._is_record(offset, file_end):
+            return True
+        head = self._log.read(offset, BLANK_HEAD_BYTES)
+        return len(head) == BLANK_HEAD_BYTES and BLANK.unpack(head) == (file_end - offset, BLANK_MAGIC)
+
+    def _ends_with_crc(self, begin: int, end: int) -> bool:
+        """Whether the bytes up to `end` are a record's CRC, right or wrong."""
+        crc = self._log.read(max(begin, end - CRC32_PROPERTY_BYTES), min(CRC32_PROPERTY_BYTES, end - begin))
+        return len(crc) == CRC32_PROPERTY_BYTES and crc.startswith(CRC32_PROPERTY_PREFIX) and crc.endswith(b"\x02")
+
     def find_record(self, begin: int) -> int | None:
         """The offset of the first whole record at or after `begin`; None when only other bytes are left."""
         log = self._log
@@ -89,12 +159,15 @@ class LogScanner:
         return None
 
     def _is_record(self, offset: int, file_end: int) -> bool:
-        size = self._claimed_size(self._log.read(offset, HEAD.size), 0, offset)
-        if not MIN_RECORD_BYTES <= size <= file_end - offset:
+        frame = read_frame(self._log.read, offset, file_end - offset)
+        # Its parts first: a head alone, of which a body may hold thousands, must not have a whole file read.
+        if frame is None or not frame.is_head or self._end(offset, frame.size_by_parts) is None:
             return False
-        record = parse_record(
-            self._log.read(offset, size), 0, offset, file_end - offset, offset >= self._record_crc_from
-        )
+        size = frame.size_bytes
+        crc_required = offset >= self._record_crc_from
+        if size != frame.size_by_parts or (crc_required and not self._ends_with_crc(offset, offset + size)):
+            return False
+        record = parse_record(self._log.read(offset, size), 0, offset, file_end - offset, crc_required)
         return isinstance(record, DispatchRequest)
 
     def lacks_a_piece(self, begin: int, end: int) -> bool:
@@ -126,17 +199,17 @@ class LogScanner:
         may be a write that ended early.
 
         A write puts the bytes in their order over zeros. So all of it was written where the bytes up to the zeros end with a
-        record's CRC; if that is spoiled, where the last byte of the size that it claims is there.
+        record's CRC; if that is spoiled, where the last byte of the size that it claims is there. Where that one is not there, and
+        the head is whole, a CRC may be one that a sender has put into the body: there the parts must end with it.
         """
-        log = self._log
-        file_end = log.base_of(begin) + log.file_bytes
-        written_end = self._zeros_begin(begin, file_end)
-        crc = log.read(max(begin, written_end - CRC32_PROPERTY_BYTES), CRC32_PROPERTY_BYTES)
-        if crc.startswith(CRC32_PROPERTY_PREFIX) and len(crc) == CRC32_PROPERTY_BYTES and crc.endswith(b"\x02"):
+        frame = self._frame(begin)
+        by_size = None if frame is None or not frame.is_head else self._end(begin, frame.size_bytes)
+        written_end = self._zeros_begin(begin, self._file_end(begin))
+        if frame is not None and by_size is not None and written_end < by_size:
+            return written_end if self._end(begin, frame.size_by_parts) == written_end else None
+        if self._ends_with_crc(begin, written_end):
             return written_end
-        size = self._claimed_size(log.read(begin, HEAD.size), 0, begin)
-        is_there = MIN_RECORD_BYTES <= size <= file_end - begin and any(log.read(begin + size - 1, 1))
-        return begin + size if is_there else None
+        return by_size if by_size is not None and any(self._log.read(by_size - 1, 1)) else None
 
     def _zeros_begin(self, begin: int, file_end: int) -> int:
         """From where on a file has only zeros."""

@@ -7,7 +7,7 @@ demanded where we know that every record carries one. The layout is drawn in mqw
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from mqwire.checksum import crc32
@@ -52,6 +52,53 @@ class DispatchRequest(NamedTuple):
     store_timestamp_ms: int
     properties: bytes
     body_bytes: int
+
+
+class RecordFrame(NamedTuple):
+    """What the record at an offset says of its place, its queue and its lengths. No checksum was looked at.
+
+    The broker writes all of that but the topic's name: a sender's bytes stand between, in lengths that are counted.
+    """
+
+    is_head: bool  # its magic and the physical offset are those of a record that begins there
+    size_bytes: int  # as its head says
+    size_by_parts: int  # what its body, topic and properties make; 0 where these lengths can't be
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+
+
+_BODY_START_MAX: Final = 112  # with IPv6 hosts
+
+
+def read_frame(read: Callable[[int, int], bytes], offset: int, size_max: int) -> RecordFrame | None:
+    """The frame of what begins at `offset`, of which `read` gives bytes: its front, and what stands after its body. None where no
+    record has room.
+    """
+    front = read(offset, min(_BODY_START_MAX, size_max))
+    if len(front) < MIN_RECORD_BYTES:
+        return None
+    size, magic, _, queue_id, _, queue_offset, own_offset, sys_flag, _ = HEAD.unpack_from(front)
+    body_start = 88 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
+    by_parts = 0
+    topic = b""
+    if body_start <= len(front):
+        body_end = body_start + _BODY_LENGTH.unpack_from(front, body_start - 4)[0]
+        # Where the magic is none of the two, the length that agrees with the size may tell which it was.
+        for length_bytes in {MESSAGE_MAGIC: (1,), MESSAGE_MAGIC_V2: (2,)}.get(magic, (1, 2)):
+            if not body_start <= body_end <= size_max - length_bytes - 2:
+                break
+            topic_start = body_end + length_bytes
+            topic_bytes = int.from_bytes(read(offset + body_end, length_bytes), "big")
+            if topic_start + topic_bytes + 2 > size_max:
+                continue
+            topic = read(offset + topic_start, topic_bytes)
+            properties_bytes = int.from_bytes(read(offset + topic_start + topic_bytes, 2), "big")
+            by_parts = topic_start + topic_bytes + 2 + properties_bytes
+            if by_parts == size:
+                break
+    is_head = magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and own_offset == offset
+    return RecordFrame(is_head, size, by_parts, topic, queue_id, queue_offset)
 
 
 def record_spans(data: bytes) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,8 @@ There is one path, whether the stop was clean or not (the `abort` file is only r
    durable, and a digest of the queues. Without one of ours, or when the queues on disk don't match it, everything is read
    from the first record on.
 2. Records are checked and dispatched one after the other, up to the first place p that holds none.
-3. After p there are only zeros: p is the end. Otherwise a whole record is looked for there.
+3. After p there are only zeros: p is the end. Otherwise a whole record is looked for there, after where the bad one at p ends
+   (LogScanner.find_record_after): its body is a sender's, and may hold what looks like a record.
    - p lies below the durable mark: damage. Acknowledged data is missing; nothing is truncated, the store is read-only.
    - there is none: a torn tail. It is truncated and synced, before anything can be appended. But where the bytes at p were a
      whole record once (LogScanner.spoiled_record_end), that is one which no crash spoils: damage, as above.
@@ -161,7 +162,7 @@ class Recovery:
                     return without_blank
                 self._remove_files_behind(end)
                 return end
-            next_record = scanner.find_record(end)
+            next_record = scanner.find_record_after(end)
             if next_record is None:
                 next_record = self._end_of_spoiled(scanner, end)
             if end >= report.durable_mark and (next_record is None or self._is_unproven(scanner, end, next_record)):

@@ -300,8 +300,8 @@ def test_a_record_that_is_read_whole_is_paid_for_though_it_is_none(monkeypatch: 
     disk.close(fd)
     counts = bytes_read(disk, monkeypatch)
     (file,) = DivergedMessages(disk, ROOT).files()
-    assert file.counted_bytes < 1024, "no more is looked through for this request"
-    assert sum(counts) == 1024 + size // 2
+    assert file.counted_bytes <= size // 2, "no more than it is looked through for this request"
+    assert sum(counts) < 2048 + size // 2
 
 
 def test_a_second_power_cut_at_the_same_place_keeps_what_the_first_one_left() -> None:

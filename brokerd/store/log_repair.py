@@ -97,12 +97,14 @@ class LogRepair:
         """Raises ValueError where this log has a whole record within one of the other's. In the body of one a sender may have put
         what looks so: then both logs have it.
         """
-        scanner = LogScanner(self._log, begin, self._record_crc_from)
+        log = self._log
+        log.bases = list(range(log.base_of(begin), end, log.file_bytes))  # of the files that are looked through
+        scanner = LogScanner(log, begin, self._record_crc_from)
         own = scanner.find_record(begin + 1)
         while own is not None and own < end:
-            size = int.from_bytes(self._log.read(own, 4), "big")
+            size = int.from_bytes(log.read(own, 4), "big")
             offset, buffers, _ = next(segment for segment in reversed(segments) if segment[0] <= own)
-            if bytes(buffers[0])[own - offset : own - offset + size] != self._log.read(own, size):
+            if bytes(buffers[0])[own - offset : own - offset + size] != log.read(own, size):
                 raise ValueError(
                     f"the logs part at the damage: this one has a whole record at {own}, within those of the other"
                 )

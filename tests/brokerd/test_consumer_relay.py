@@ -21,7 +21,7 @@ from mqwire.bodies import GetConsumerStatusBody, MessageQueue
 from mqwire.bodies.base import CLIENT_PARTS_MAX
 from mqwire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from mqwire.command import RemotingCommand
-from mqwire.message import decode_record, offset_message_id, pack_host
+from mqwire.message import decode_record, encode_record, offset_message_id, pack_host
 from tests.brokerd.acl_accounts import ADMIN, ALICE
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.brokerd.test_client_manage import heartbeat
@@ -308,6 +308,19 @@ def test_no_one_is_asked_about_a_message_that_is_not_there(
 ) -> None:
     member = join(broker)
     (answer,) = ask(broker, DIRECTLY, msgId=wrong(message_id))
+    assert (answer.code, member.take()) == (ResponseCode.SYSTEM_ERROR, [])
+
+
+def test_no_one_is_asked_about_a_record_that_lies_in_a_message_s_body(broker: BrokerUnderTest) -> None:
+    member = join(broker)
+    broker.create_topic("orders")
+    at = broker.store.end_offset + 88  # which a record has in front of its body
+    forged = encode_record(
+        topic="orders", queue_id=0, queue_offset=0, physical_offset=at, body=b"forged", properties=b"",
+        born_host=HOST, store_host=HOST, born_timestamp_ms=1, store_timestamp_ms=1,
+    )  # fmt: skip
+    broker.store_message("orders", forged)
+    (answer,) = ask(broker, DIRECTLY, msgId=offset_message_id(HOST, at))
     assert (answer.code, member.take()) == (ResponseCode.SYSTEM_ERROR, [])
 
 

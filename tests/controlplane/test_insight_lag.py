@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
 from controlplane.insight import live as insight_live
+from controlplane.insight import thresholds
 from controlplane.insight.live import GroupLag, QueueLag, group_is_system
-from controlplane.insight.models import Job, LagWindow
+from controlplane.insight.models import Job, LagThreshold, LagWindow
 from controlplane.insight.words import (
     DEFAULT_THRESHOLDS,
     drain_words,
@@ -262,6 +263,25 @@ def test_a_group_has_its_own_thresholds(world: World, api: Callable[..., Json]) 
 def test_thresholds_that_are_none_are_refused(world: World, api: Callable[..., Json], values: dict[str, int]) -> None:
     answer = api(world.bob).call("PUT", f"{LAG}billing/thresholds/", values)
     assert (answer.status_code, bool(answer.json()["errors"])) == (400, True)
+
+
+def test_no_more_groups_than_a_thousand_have_thresholds_and_the_defaults_take_none(
+    world: World, api: Callable[..., Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group need not exist to be given some."""
+    monkeypatch.setattr(thresholds, "GROUPS_MAX", 2)
+
+    def put(group: str, lag_messages: int, growth: str = "0.1") -> tuple[int, str]:
+        body = {"lag_messages": lag_messages, "growth_per_second": growth}
+        answer = api(world.bob).call("PUT", f"{LAG}{group}/thresholds/", body)
+        return answer.status_code, answer.json().get("code", "")
+
+    assert [put("one", 7), put("two", 7), put("three", 7)] == [(200, ""), (200, ""), (409, "over_limit")]
+    assert put("one", 8) == (200, "")
+    assert put("one", 100) == (200, "")
+    assert put("three", 100) == (200, "")
+    assert set(LagThreshold.objects.values_list("consumer_group", flat=True)) == {"two"}
+    assert put("three", 7) == (200, "")
 
 
 def test_history_is_by_queue_and_broker_oldest_first(world: World, api: Callable[..., Json]) -> None:

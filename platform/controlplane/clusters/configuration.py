@@ -187,11 +187,13 @@ def configuration_change(
     """Write what is wanted from now on, and have running brokers take what they take at once. None asks for the default.
 
     `version` is the newest change that the values were chosen by. Raises InvalidInput, Conflict unless the cluster is running, and
-    PreconditionFailed when someone else changed the configuration meanwhile.
+    PreconditionFailed when someone else changed the configuration meanwhile, NotFound for a change to put back that there is not.
     """
     actor_require(actor, "cluster.update", cluster.tenant)
     require_running(cluster)
     plan = configuration_plan(cluster, values)
+    if put_back:
+        change_get(cluster, put_back)  # the history names no change that there is not
     if version is not None and version != plan.version:
         raise _changed_meanwhile()
     if not plan.changes:

@@ -40,9 +40,13 @@ class UtcMoment(forms.CharField):
             return None
         for pattern in _HOUR_FORMATS:
             try:
-                return datetime.strptime(text, pattern).replace(tzinfo=UTC)
+                moment = datetime.strptime(text, pattern).replace(tzinfo=UTC)
             except ValueError:
                 continue
+            # Of the years at the calendar's ends a part has no time in other zones, in which pages show it.
+            if not 1 < moment.year < 9999:
+                raise forms.ValidationError(say("Use a year from 2 to 9998."))
+            return moment
         raise forms.ValidationError(say("Use a date and time such as 2026-12-01 00:00."))
 
 

@@ -51,7 +51,7 @@ class CutResendForm(forms.Form):
         """Return what the API would be sent for what was typed so far."""
         body = form_values(self)
         if body.pop("which", "selected") != "all":
-            body["positions"] = [int(one) for one in chosen if one.isascii() and one.isdigit()] or [0]
+            body["positions"] = [int(one) for one in chosen if _is_position(one)] or [0]
         return body
 
 
@@ -65,7 +65,11 @@ class CutDoneForm(forms.Form):
         return str(self.cleaned_data.get("note", "")) if self.is_valid() else ""
 
 
+def _is_position(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _POSITION_DIGITS_MAX
+
+
 def _positions(chosen: Sequence[str]) -> tuple[int, ...]:
-    if any(not (one.isascii() and one.isdigit() and len(one) <= _POSITION_DIGITS_MAX) for one in chosen):
+    if not all(map(_is_position, chosen)):
         raise InvalidInput.for_field("positions", say("A position is a number."), "invalid")
     return tuple(int(one) for one in chosen)

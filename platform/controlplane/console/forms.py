@@ -974,6 +974,9 @@ class TraceForm(forms.Form):
         )
 
 
+_DAYS_DIGITS_MAX = 9  # Python makes no number of thousands
+
+
 class TokenForm(forms.Form):
     """A new API token."""
 
@@ -1028,4 +1031,5 @@ class TokenForm(forms.Form):
         """Return the API's request with what was typed so far, and an example's name before that."""
         values: dict[str, object] = {"name": "script", **form_values(self)}
         life, is_service = str(values.pop("life_days", DEFAULT_LIFE_DAYS)), values.pop("is_service", False)
-        return {**values, "days": int(life) or None if life.isdecimal() else life, "is_personal": not is_service}
+        days = int(life) or None if life.isdecimal() and len(life) <= _DAYS_DIGITS_MAX else life
+        return {**values, "days": days, "is_personal": not is_service}

@@ -145,6 +145,7 @@ class LagThresholdsApi(ClusterApi):
     """From which backlog and growth on a group is said to never catch up."""
 
     permissions: ClassVar = {"GET": "lag.view", "PUT": "topic.update"}
+    problems: ClassVar = {"PUT": (409,)}
 
     @extend_schema(operation_id="lag_thresholds_get", responses=ThresholdsSerializer, tags=["lag"])
     def get(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
@@ -155,7 +156,7 @@ class LagThresholdsApi(ClusterApi):
         operation_id="lag_thresholds_set", request=ThresholdsSerializer, responses=ThresholdsSerializer, tags=["lag"]
     )
     def put(self, request: Request, tenant: str, cluster: str, group: str) -> Response:
-        """Set them for this group, in all of its topics."""
+        """Set them for this group, in all of its topics; at most 1000 groups of a cluster have their own."""
         form = ThresholdsSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         found = thresholds_set(actor=self.actor, cluster=self.cluster, group=group, **form.validated_data)

@@ -42,10 +42,12 @@ class EventRow:
 @tenant_page("audit.view")
 def audit_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
     """Show the events that match, newest first."""
-    form = AuditSearchForm(request.GET)
-    events = _events(tenant, form)
+    return _page(request, tenant, AuditSearchForm(request.GET))
+
+
+def _page(request: ConsoleRequest, tenant: Tenant, form: AuditSearchForm) -> HttpResponse:
     query = _query(request)
-    rows = Paginator(events, EVENTS_PER_PAGE).get_page(request.GET.get("page"))
+    rows = Paginator(_events(tenant, form), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "form": form,
         "chain": chain_check(tenant.pk, newest=CHECKED_IN_REQUEST_MAX) if "check" in request.GET else None,
@@ -61,8 +63,13 @@ def audit_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
 @require_safe
 @tenant_page("audit.view")
 def audit_file(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
-    """Return the events that match as CSV."""
-    content = audit_csv(_events(tenant, AuditSearchForm(request.GET)))
+    """Return the events that match as CSV; a search that can't be made is the page, which says why: an empty file would say that
+    nothing was done.
+    """
+    form = AuditSearchForm(request.GET)
+    if not form.is_valid():
+        return _page(request, tenant, form)
+    content = audit_csv(_events(tenant, form))
     response = HttpResponse(content, content_type="text/csv; charset=utf-8")
     return as_download(response, f"audit-{tenant.slug}", "csv")
 

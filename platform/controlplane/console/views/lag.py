@@ -21,7 +21,7 @@ from controlplane.console.acts import Act, act_of, code_answer, wants_code
 from controlplane.console.billing_forms import ThresholdsForm
 from controlplane.console.charts import Chart, Curve
 from controlplane.console.cluster_pages import cluster_context
-from controlplane.console.pages import status_of, tell_done, tenant_render
+from controlplane.console.pages import form_take_error, status_of, tell_done, tenant_render
 from controlplane.console.templatetags.console import day_words, zone_mark
 from controlplane.console.views.group_members import members_context
 from controlplane.insight.availability import jobs_problem
@@ -76,9 +76,13 @@ def lag_thresholds_set(request: ConsoleRequest, tenant: Tenant, cluster: str, gr
     if wants_code(request):
         return code_answer(_thresholds_act(found, group, form))
     if form.is_valid():
-        thresholds_set(actor=request.user, cluster=found, group=group, **form.cleaned_data)
-        tell_done(request, gettext("The thresholds are set."))
-        return redirect("console:lag-group", tenant.slug, found.slug, group)
+        try:
+            thresholds_set(actor=request.user, cluster=found, group=group, **form.cleaned_data)
+        except ApplicationError as error:
+            form_take_error(form, error)
+        else:
+            tell_done(request, gettext("The thresholds are set."))
+            return redirect("console:lag-group", tenant.slug, found.slug, group)
     return _group_render(request, found, group, form)
 
 

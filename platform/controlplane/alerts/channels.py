@@ -51,8 +51,20 @@ def channel_get(tenant: Tenant, channel_id: uuid.UUID) -> AlertChannel:
     """Return one channel; raises NotFound."""
     channel = channel_list(tenant).filter(pk=channel_id).first()
     if channel is None:
-        raise NotFound(say("There is no such channel."))
+        raise _no_such_channel()
     return channel
+
+
+def channel_lock(channel: AlertChannel) -> None:
+    """Hold the channel's row until the transaction ends; raises NotFound for one that was deleted since it was read. Rows that
+    refer to it can be written while it is held.
+    """
+    if AlertChannel.objects.select_for_update(no_key=True).filter(pk=channel.pk).first() is None:
+        raise _no_such_channel()
+
+
+def _no_such_channel() -> NotFound:
+    return NotFound(say("There is no such channel."))
 
 
 def address_shown(channel: AlertChannel) -> str:
@@ -114,15 +126,14 @@ def _require_room(tenant: Tenant) -> None:
 def channel_update(
     *, actor: Actor, channel: AlertChannel, is_on: bool | None = None, critical_only: bool | None = None
 ) -> AlertChannel:
-    """Switch a channel on or off, or to critical alerts only."""
+    """Switch a channel on or off, or to critical alerts only. Raises NotFound for one that was deleted meanwhile."""
     actor_require(actor, "alert.manage", channel.tenant)
-    after = {
-        "is_on": channel.is_on if is_on is None else is_on,
-        "critical_only": channel.critical_only if critical_only is None else critical_only,
-    }
+    given = {"is_on": is_on, "critical_only": critical_only}
     with transaction.atomic():
-        present = AlertChannel.objects.select_for_update().filter(pk=channel.pk)
-        before = present.values("is_on", "critical_only").get()
+        channel_lock(channel)
+        present = AlertChannel.objects.filter(pk=channel.pk)
+        before = present.values(*given).get()
+        after = {field: before[field] if new is None else new for field, new in given.items()}
         present.update(**after)
         _record(actor, "alert_channel.update", channel, {"changes": changes_between(before, after)})
     channel.refresh_from_db()

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from controlplane.accounts.actors import Actor
 from controlplane.alerts import outgoing
-from controlplane.alerts.channels import allowed_networks, email_channels_ensure
+from controlplane.alerts.channels import allowed_networks, channel_lock, email_channels_ensure
 from controlplane.alerts.kinds import Severity
 from controlplane.alerts.messages import (
     answer_problem,
@@ -227,14 +227,14 @@ def delivery_get(tenant: Tenant, delivery_id: uuid.UUID) -> AlertDelivery:
 
 
 def delivery_again(*, actor: Actor, delivery: AlertDelivery) -> AlertDelivery:
-    """Send the same again, as a new delivery. Raises LimitReached."""
+    """Send the same again, as a new delivery. Raises LimitReached, NotFound for a channel that was deleted meanwhile."""
     tenant = delivery.channel.tenant
     actor_require(actor, "alert.manage", tenant)
     return _asked_for(actor, "alert_delivery.repeat", delivery.channel, delivery.payload, delivery)
 
 
 def channel_test(*, actor: Actor, channel: AlertChannel) -> AlertDelivery:
-    """Send a message that only shows that messages arrive. Raises LimitReached."""
+    """Send a message that only shows that messages arrive. Raises LimitReached, NotFound for a channel that was deleted meanwhile."""
     actor_require(actor, "alert.manage", channel.tenant)
     payload = trial_payload(channel.tenant.slug, channel.tenant.name, settings.HIGHWATER_PUBLIC_URL)
     return _asked_for(actor, "alert_channel.test", channel, payload, None)
@@ -246,6 +246,7 @@ def _asked_for(
     with transaction.atomic():
         # Of two requests, one is the last that fits.
         Tenant.objects.select_for_update(no_key=True).get(pk=channel.tenant_id)
+        channel_lock(channel)
         now = timezone.now()
         # Counted in the audit trail: what a deleted channel was sent is in the log no more.
         recent = AuditEvent.objects.filter(

@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import transaction
@@ -170,7 +170,8 @@ def credential_rotate(*, actor: Actor, credential: Credential, overlap_hours: in
     try:
         created = _brought_to_daemons(replacement)
     except BrokerUnreachable:
-        Credential.objects.filter(pk=old.pk).update(
+        # Its time may be over by now; where someone has deleted it meanwhile it has no end, and stays deleted.
+        Credential.objects.filter(pk=old.pk, ends_at=ends_at).update(
             state=old.state, ends_at=None, replaced_by=None, updated_at=timezone.now()
         )
         raise
@@ -188,7 +189,7 @@ def credentials_end(cluster: Cluster) -> int:
     with transaction.atomic():
         over = cluster.credentials.select_for_update().filter(ends_at__lte=timezone.now())
         for credential in over.exclude(state=CredentialState.DELETING):
-            _mark_deleting(SystemActor("key rotation"), credential)
+            _mark_deleting(SystemActor("key rotation"), credential, ends_at=credential.ends_at)
             ended += 1
     return ended
 
@@ -316,8 +317,11 @@ class KeyPairs:
         return partial(_delete_everywhere, {credential.cluster_id: credential.cluster for credential in credentials})
 
 
-def _mark_deleting(actor: Actor, credential: Credential) -> None:
-    Credential.objects.filter(pk=credential.pk).update(state=CredentialState.DELETING, updated_at=timezone.now())
+def _mark_deleting(actor: Actor, credential: Credential, *, ends_at: datetime | None = None) -> None:
+    """`ends_at` stays with one that only a rotation ends: should that fail, the key works again."""
+    Credential.objects.filter(pk=credential.pk).update(
+        state=CredentialState.DELETING, ends_at=ends_at, updated_at=timezone.now()
+    )
     _record(actor, "credential.delete", credential)
 
 

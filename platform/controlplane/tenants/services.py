@@ -88,6 +88,8 @@ def tenant_update(
 ) -> Tenant:
     """Change the display name, the zone in which times are shown, or whether sensitive acts or log-ins ask for the second factor;
     None leaves it. Raises InvalidInput, also for a person who asks for a factor without having one, and FactorNeeded.
+
+    What another request has changed since `tenant` was read stays: a name must not turn off a factor that was just demanded.
     """
     actor_require(actor, "tenant.update", tenant)
     if name is not None and not name.strip():
@@ -95,30 +97,36 @@ def tenant_update(
     name = None if name is None else name_check("name", name)
     if time_zone is not None:
         zone_check(time_zone)
-    asked = {"wants_second_factor": wants_second_factor, "requires_second_factor": requires_second_factor}
-    changed = {field: on for field, on in asked.items() if on is not None and on != getattr(tenant, field)}
-    if False in changed.values():
-        factor_require(actor, "tenant.factor_off", tenant)
-    for field, on in changed.items():
-        if on and isinstance(actor, User) and not factors_of(actor):
-            raise InvalidInput.for_field(
-                field, say("Set up a second factor of your own first, under Account, Second factor."), "no_factor"
-            )
-    fields = ("name", "time_zone", *asked)
+    factors = ("wants_second_factor", "requires_second_factor")
+    given = {
+        "name": name,
+        "time_zone": time_zone or None,
+        "wants_second_factor": wants_second_factor,
+        "requires_second_factor": requires_second_factor,
+    }
     with transaction.atomic():
-        before = Tenant.objects.select_for_update().values(*fields).get(pk=tenant.pk)
-        for field, on in changed.items():
-            setattr(tenant, field, on)
-        tenant.name = tenant.name if name is None else name
-        tenant.time_zone = time_zone or tenant.time_zone
-        tenant.save(update_fields=[*fields, "updated_at"])
+        locked = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+        before = {field: getattr(locked, field) for field in given}
+        changed = {field: new for field, new in given.items() if new is not None and new != before[field]}
+        if any(changed.get(field) is False for field in factors):
+            factor_require(actor, "tenant.factor_off", locked)
+        for field in factors:
+            if changed.get(field) and isinstance(actor, User) and not factors_of(actor):
+                raise InvalidInput.for_field(
+                    field, say("Set up a second factor of your own first, under Account, Second factor."), "no_factor"
+                )
+        for field, new in changed.items():
+            setattr(locked, field, new)
+        locked.save(update_fields=[*changed, "updated_at"])
         audit_event_record(
             actor=actor,
             action="tenant.update",
             resource=tenant.path,
             tenant_id=tenant.pk,
-            details={"changes": changes_between(before, {field: getattr(tenant, field) for field in fields})},
+            details={"changes": changes_between(before, changed)},
         )
+    for field in given:
+        setattr(tenant, field, getattr(locked, field))
     return tenant
 
 

@@ -154,7 +154,8 @@ def topic_create(*, actor: Actor, cluster: Cluster, name: str, options: TopicOpt
 def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
     """Change queues, permission, retention, quotas or description. Raises as `topic_create`.
 
-    `message_type` can't be changed: messages of the former kind would be in the queues.
+    `message_type` can't be changed: messages of the former kind would be in the queues. What another request has changed since
+    `topic` was read stays, where `options` have it as it was read.
     """
     actor_require(actor, "topic.update", topic.cluster.tenant)
     options.check(topic.cluster, before=topic)
@@ -163,11 +164,13 @@ def topic_update(*, actor: Actor, topic: Topic, options: TopicOptions) -> Topic:
     require_running(topic.cluster)
     # After a cluster has grown, its first groups keep more read queues than their share, until someone changes that.
     keep_read_queues = topic.read_queue_nums == options.read_queue_nums
+    as_read = TopicOptions.of(topic)
+    chosen = {name: new for name in _OPTIONS if (new := getattr(options, name)) != getattr(as_read, name)}
     with transaction.atomic():
         before = _still_there(topic).select_for_update().values(*_OPTIONS).first()
         if before is None:
             raise _being_deleted()
-        _assign(topic, options)
+        _assign(topic, TopicOptions(**{**before, **chosen}))
         values = {name: getattr(topic, name) for name in _OPTIONS}
         _still_there(topic).update(**values, updated_at=timezone.now())
         _record(actor, "topic.update", topic, changes_between(before, values))

@@ -234,7 +234,7 @@ def delivery_again(*, actor: Actor, delivery: AlertDelivery) -> AlertDelivery:
 
 
 def channel_test(*, actor: Actor, channel: AlertChannel) -> AlertDelivery:
-    """Send a message that only shows that messages arrive. Raises LimitReached, NotFound for a channel that was deleted meanwhile."""
+    """Send a message that only shows that messages arrive. Raises what `delivery_again` does."""
     actor_require(actor, "alert.manage", channel.tenant)
     payload = trial_payload(channel.tenant.slug, channel.tenant.name, settings.HIGHWATER_PUBLIC_URL)
     return _asked_for(actor, "alert_channel.test", channel, payload, None)

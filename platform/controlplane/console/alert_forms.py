@@ -9,6 +9,7 @@ from django import forms
 from controlplane.alerts.kinds import DURATION_MAX_S, KIND_CHOICES, MEBIBYTE, Kind, Rule, figure
 from controlplane.alerts.services import SILENCE_MAX
 from controlplane.common.sentences import say, say_as
+from controlplane.console.edit_forms import EditForm
 
 # What people type, for each unit that the API counts in.
 _TYPED_AS = {"bytes": ("MiB", MEBIBYTE), "percent": ("%", 1)}
@@ -58,7 +59,7 @@ class TenantSilenceForm(SilenceForm):
         field.choices = [("", say("Every cluster")), *clusters]
 
 
-class RuleForm(forms.Form):
+class RuleForm(EditForm):
     """The rule of one kind in one cluster."""
 
     is_on = forms.BooleanField(label=say("Watch it"), required=False)
@@ -97,10 +98,16 @@ class RuleForm(forms.Form):
     def changes(self) -> dict[str, Any]:
         """Return what was typed, in the units of the API; what is shown while nothing was typed, too."""
         values = self.cleaned_data if self.is_bound else {name: self[name].initial for name in self.fields}
-        found = {name: value for name, value in values.items() if value is not None}
-        if "threshold" in found:
-            found["threshold"] = float(found["threshold"]) * typed_as(self._kind)[1]
-        return found
+        return self._in_units({name: value for name, value in values.items() if value is not None})
+
+    def changed(self) -> dict[str, Any]:
+        """Return the same of what is otherwise than it was shown."""
+        return self._in_units(super().changed())
+
+    def _in_units(self, values: dict[str, Any]) -> dict[str, Any]:
+        if "threshold" not in values:
+            return values
+        return {**values, "threshold": float(values["threshold"]) * typed_as(self._kind)[1]}
 
 
 _UNITS = {

@@ -13,6 +13,7 @@ from controlplane.billing.plan_services import KINDS, Rates
 from controlplane.common.sentences import say
 from controlplane.common.zones import zone_names
 from controlplane.console.acts import form_values
+from controlplane.console.edit_forms import EditForm
 from controlplane.insight.models import Job, JobRunState
 from controlplane.tenants.models import Tenant
 
@@ -75,7 +76,7 @@ class BudgetForm(forms.Form):
         return {**example, **_as_json(form_values(self))}
 
 
-class TenantSettingsForm(forms.Form):
+class TenantSettingsForm(EditForm):
     """A tenant's name, zone, and what it asks of its members."""
 
     name = forms.CharField(max_length=100, label=say("Name"))

@@ -7,11 +7,12 @@ from django import forms
 from controlplane.clusters.credential_quotas import quota_most
 from controlplane.clusters.models import Credential
 from controlplane.common.sentences import say
+from controlplane.console.edit_forms import EditForm
 from controlplane.console.forms import SizeField
 from controlplane.console.templatetags.console import byte_size, number
 
 
-class CredentialQuotasForm(forms.Form):
+class CredentialQuotasForm(EditForm):
     """What one key pair may take of each broker. Empty: as the tenant's limits say."""
 
     quota_messages_per_second = forms.IntegerField(required=False, label=say("Messages a second"))

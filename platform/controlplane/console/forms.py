@@ -26,6 +26,7 @@ from controlplane.common.errors import InvalidInput
 from controlplane.common.sentences import in_words, say, say_all, say_as
 from controlplane.console.acts import form_values
 from controlplane.console.billing_forms import UtcMoment
+from controlplane.console.edit_forms import EditForm
 from controlplane.failover.drill.windows import FARTHEST, LONGEST, SHORTEST
 from controlplane.failover.models import DrillFault
 from controlplane.provisioning.authority import OVERLAP_DAYS, OVERLAP_DAYS_MAX
@@ -695,7 +696,7 @@ class SizeField(forms.CharField):
         return str(value)
 
 
-class TopicLimitsForm(forms.Form):
+class TopicLimitsForm(EditForm):
     """How long a topic keeps messages, and how much it takes. Empty: as the brokers and the tenant's limits say."""
 
     retention_hours = forms.IntegerField(

@@ -7,11 +7,12 @@ from django import forms
 
 from controlplane.common.sentences import say
 from controlplane.console.acts import form_values
+from controlplane.console.edit_forms import EditForm
 from controlplane.console.forms import TokenForm
 from controlplane.tenants.models import Role
 
 
-class ServiceAccountForm(forms.Form):
+class ServiceAccountForm(EditForm):
     """A program of the tenant."""
 
     name = forms.CharField(max_length=100, label=say("Name"), help_text=say("Which program it is."))

@@ -225,7 +225,7 @@ def alert_rule(request: ConsoleRequest, tenant: Tenant, cluster: str, kind: str)
     form = RuleForm(request.POST if request.method == "POST" else None, rule=rule)
     if form.is_valid() and not wants_code(request):
         try:
-            rule_set(actor=request.user, cluster=found, kind=kind, **form.changes())
+            rule_set(actor=request.user, cluster=found, kind=kind, **form.changed())
         except ApplicationError as error:
             form_take_error(form, error)
         else:

@@ -48,7 +48,7 @@ def credential_quotas_page(request: ConsoleRequest, tenant: Tenant, cluster: str
         return code_answer(act)
     if form.is_valid():
         try:
-            changed = credential_update(actor=request.user, credential=credential, quotas=form.cleaned_data)
+            changed = credential_update(actor=request.user, credential=credential, quotas=form.changed())
         except ApplicationError as error:
             form_take_error(form, error)
         else:

@@ -91,7 +91,7 @@ def account_page(request: ConsoleRequest, tenant: Tenant, account: uuid.UUID) ->
     created = ""
     if change.is_valid():
         try:
-            service_account_update(actor=request.user, account=found, **change.cleaned_data)
+            service_account_update(actor=request.user, account=found, **change.changed())
         except ApplicationError as error:
             form_take_error(change, error, {"name_taken": "name"})
         else:

@@ -30,7 +30,7 @@ def tenant_settings(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
         return code_answer(command)
     if form.is_valid():
         try:
-            tenant_update(actor=request.user, tenant=tenant, **form.cleaned_data)
+            tenant_update(actor=request.user, tenant=tenant, **form.changed())
         except ApplicationError as error:
             form_take_error(form, error)
         else:

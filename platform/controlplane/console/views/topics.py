@@ -1,5 +1,7 @@
 """Pages of topics: the list, a new one, one with its queues and messages, deleting."""
 
+from dataclasses import replace
+
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -122,7 +124,7 @@ def topic_change(request: ConsoleRequest, tenant: Tenant, cluster: str, topic: s
             topic_update(
                 actor=request.user,
                 topic=found,
-                options=TopicOptions(message_type=found.message_type, **form.cleaned_data),
+                options=replace(TopicOptions.of(found), **form.changed()),
             )
         except ApplicationError as error:
             form_take_error(form, error)

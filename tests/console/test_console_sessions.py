@@ -8,6 +8,7 @@ import pytest
 from allauth.mfa.totp.internal.auth import TOTP
 from allauth.usersessions.models import UserSession
 from django.conf import settings
+from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
@@ -16,6 +17,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from controlplane.accounts.browsers import browser_name
 from controlplane.accounts.models import User
+from controlplane.accounts.session_rows import sessions_expire
 from controlplane.common.models import AuditEvent
 from tests.console.browser import LogIn, look_at
 from tests.console.test_console_second_factor import code_of
@@ -225,3 +227,20 @@ def test_the_operator_ends_all_sessions_of_an_account_and_no_others(world: World
     assert (event.actor, event.details["sessions"]) == ("command line", 2)
     with pytest.raises(CommandError, match="No one has signed up"):
         call_command("end_sessions", "dora@example.com")
+
+
+def test_sessions_that_are_over_are_deleted_with_their_rows(world: World) -> None:
+    over, open_still = (logged_in(world.alice, FIREFOX, "203.0.113.7") for _ in range(2))
+    long_ago = timezone.now() - timedelta(days=2)
+    Session.objects.filter(session_key=over.session.session_key).update(expire_date=long_ago)
+    UserSession.objects.update(last_seen_at=long_ago)
+    assert sessions_expire() == 1
+    assert [row.session_key for row in UserSession.objects.all()] == [open_still.session.session_key]
+    assert is_logged_in(open_still)
+    assert sessions_expire() == 0
+
+
+def test_the_row_of_a_session_that_is_just_begun_stays(world: World) -> None:
+    UserSession.objects.create(user=world.alice, session_key="not-written-yet", ip="203.0.113.7")
+    assert sessions_expire() == 0
+    assert UserSession.objects.exists()

@@ -8,11 +8,13 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.core import mail
 from django.test import Client
 from django.utils import timezone
 
 from controlplane.accounts.models import User
+from controlplane.common import throttling
 from controlplane.common.errors import Conflict, LimitReached, NotAllowed, NotFound
 from controlplane.common.logging import loggable_path
 from controlplane.common.models import AuditEvent
@@ -250,3 +252,25 @@ def test_a_wrong_link_says_what_to_do(db: None) -> None:
     answer = Client().get("/invitations/nonsense/", follow=True)
     assert answer.status_code == 404
     assert "Ask the person who invited you for another one." in answer.content.decode()
+
+
+def test_who_makes_links_up_leaves_no_session_behind(world: World, issued: IssuedInvitation) -> None:
+    """Each would be a row, of any length, for a request that needs no log-in."""
+    for made_up in ("nonsense", "x" * 43, "x" * 20_000):
+        answer = Client().get(f"/invitations/{made_up}/")
+        assert answer.status_code == 404
+        assert "no-store" in answer.headers["Cache-Control"]
+    assert not Session.objects.exists()
+    browser = Client()
+    browser.get(f"/invitations/{secret_of(issued)}/")
+    assert browser.get("/invitations/nonsense/").status_code == 404
+    assert browser.get("/invitations/").status_code == 200  # the right one is still open
+
+
+def test_one_address_opens_a_bounded_number_of_links_a_minute(
+    world: World, issued: IssuedInvitation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttling, "STRANGER_PAGES_A_MINUTE", 3)
+    with patch("controlplane.common.throttling.time.time", lambda: 61e6):
+        statuses = [Client().get(f"/invitations/{secret_of(issued)}/").status_code for _ in range(4)]
+    assert statuses == [302, 302, 302, 429]

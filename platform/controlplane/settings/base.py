@@ -470,6 +470,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
     },
     "alerts-expire": {"task": "alerts.expire", "schedule": 3600.0},
     "accounts-notices-mail": {"task": "accounts.notices_mail", "schedule": 60.0, "options": {"expires": 60}},
+    "accounts-sessions-expire": {"task": "accounts.sessions_expire", "schedule": 3600.0},
     "tenants-invitations-mail": {"task": "tenants.invitations_mail", "schedule": 60.0, "options": {"expires": 60}},
     "billing-budgets-check": {"task": "billing.budgets_check", "schedule": 60.0, "options": {"expires": 60}},
     "billing-invoices-issue": {"task": "billing.invoices_issue", "schedule": 3600.0, "options": {"expires": 3600}},

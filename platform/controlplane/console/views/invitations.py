@@ -9,6 +9,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.common.errors import ApplicationError, NotFound
 from controlplane.common.sentences import say
+from controlplane.common.throttling import pages_of_strangers
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of
 from controlplane.console.forms import ConfirmForm
@@ -26,10 +27,22 @@ SESSION_KEY = "invitation"
 
 
 @require_safe
+@pages_of_strangers
 def invitation_link(request: HttpRequest, secret: str) -> HttpResponse:
-    """Keep the link's secret in the session, and go on without it in the address: no log, history or referrer has it."""
+    """Keep the link's secret in the session, and go on without it in the address: no log, history or referrer has it.
+
+    Of a link that is not valid nothing is kept: strangers would fill the table of sessions.
+    """
+    try:
+        invitation_of_secret(secret)
+    except NotFound as error:
+        return _not_valid(request, error)
     request.session[SESSION_KEY] = secret
     return redirect("console:invitation")
+
+
+def _not_valid(request: HttpRequest, error: NotFound) -> HttpResponse:
+    return never_store(render(request, "console/invitation.html", {"problem": error}, status=404))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -40,7 +53,7 @@ def invitation(request: HttpRequest) -> HttpResponse:
         found = invitation_of_secret(secret)
     except NotFound as error:
         request.session.pop(SESSION_KEY, None)
-        return never_store(render(request, "console/invitation.html", {"problem": error}, status=404))
+        return _not_valid(request, error)
     user = request.user if request.user.is_authenticated else None
     form = ConfirmForm(request.POST if request.method == "POST" else None)
     if user is not None and form.is_valid():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from controlplane.alerts.models import AlertChannel
 from controlplane.clusters.configuration import configuration_get
 from controlplane.clusters.models import ConfigurationChange
 from controlplane.tenants.models import Tenant
@@ -90,3 +91,40 @@ def test_a_number_that_no_change_has_is_refused_by_the_configuration(alice: Clie
     )
     assert answer.status_code == 422
     assert not ConfigurationChange.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [("a" * 38 + " team", "a" * 38), ("my_first__team", "my-first-team"), ("Émile & fils", "emile-fils")],
+)
+def test_a_short_name_that_is_left_empty_is_made_from_the_name(alice: Client, name: str, slug: str) -> None:
+    """As the form promises, also where it is cut after a blank."""
+    assert alice.post("/tenants/new/", {"name": name, "slug": ""}).headers.get("Location") == f"/t/{slug}/"
+
+
+def test_a_property_that_is_typed_twice_is_not_sent_once(alice: Client, world: World) -> None:
+    make_topic(world.cluster, "payments")
+    typed = {"body": "paid", "properties": "colour=blue\nsize=9\n colour = red"}
+    answer = alice.post(world.cluster_path("topics/payments/send/"), typed, headers={"HX-Request": "true"})
+    assert answer.status_code == 422
+    assert "colour is there twice." in answer.content.decode()
+
+
+CHANNEL = {"kind": "webhook", "name": "pager", "address": "https://example.com/hook"}
+
+
+@pytest.mark.parametrize("name", ["pager\u202e", "pa\u200bger", "pager\x07"])
+def test_a_channels_name_shows_all_that_it_is(alice: Client, world: World, name: str) -> None:
+    answer = alice.post(world.path("alerts/channels/"), {**CHANNEL, "name": name})
+    assert answer.status_code == 422
+    assert "can&#x27;t be seen in a name. Leave it out." in answer.content.decode()
+
+
+def test_who_reads_chinese_is_told_so_what_a_channel_can_not_do(alice: Client, world: World) -> None:
+    alice.cookies["language"] = "zh-hans"
+    page = alice.post(world.path("alerts/channels/"), {**CHANNEL, "kind": "slack", "secret": "s"}).content.decode()
+    assert "signs no messages" not in page
+    assert "Slack 不对消息签名。" in page
+    email = AlertChannel.objects.get(tenant=world.tenant, kind="email")
+    switched = alice.post(world.path(f"alerts/channels/{email.pk}/"), {"act": "off"}, follow=True).content.decode()
+    assert "E-mail to owners" not in switched

@@ -120,6 +120,14 @@ def test_an_operator_has_it_made_again_by_a_button_and_by_rest(
     assert (found["is_equal"], found["differences"], found["snapshot_id"]) == (False, ["one line is less"], SNAPSHOT)
 
 
+def test_an_operator_who_reads_chinese_is_told_so_that_it_is_made_again(world: World, issued: Invoice) -> None:
+    client, _ = operator()
+    client.cookies["language"] = "zh-hans"
+    page = client.post(f"{LIST}HW-0000001/reproduce/", follow=True).content.decode()
+    assert "正在重新生成 HW-0000001" in page
+    assert "is being made again" not in page
+
+
 def test_others_do_not_find_it(world: World, issued: Invoice, api: Callable[..., Json]) -> None:
     client = Client()
     client.force_login(world.alice, backend="django.contrib.auth.backends.ModelBackend")

@@ -17,6 +17,7 @@ from controlplane.clusters.secrets import SecretUnreadable, secret_decrypt, secr
 from controlplane.common.audit import audit_event_record, changes_between
 from controlplane.common.errors import Conflict, InvalidInput, LimitReached, NotFound
 from controlplane.common.sentences import say
+from controlplane.common.words import name_check
 from controlplane.tenants.known_secrets import Finish, KnownSecret
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.rules import actor_require, role_allows
@@ -86,13 +87,15 @@ def channel_create(
     Raises InvalidInput, Conflict for a name that is taken, LimitReached.
     """
     actor_require(actor, "alert.manage", tenant)
+    name = name_check("name", name)
     if kind not in ChannelKind or kind == ChannelKind.EMAIL:
         kinds = ", ".join(one for one in ChannelKind.values if one != ChannelKind.EMAIL)
         raise InvalidInput.for_field("kind", f"Use one of {kinds}.", "unknown_kind")
     if problem := url_problem(address, allowed_networks()):
         raise InvalidInput.for_field("address", problem, "invalid_address")
     if secret and kind not in _SIGNED:
-        raise InvalidInput.for_field("secret", f"{ChannelKind(kind).label} signs no messages.", "not_signed")
+        label = ChannelKind(kind).label
+        raise InvalidInput.for_field("secret", say("%(kind)s signs no messages.", kind=label), "not_signed")
     generated = secret_generate() if kind == ChannelKind.WEBHOOK and not secret else ""
     try:
         with transaction.atomic():

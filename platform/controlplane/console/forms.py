@@ -74,7 +74,8 @@ class TenantForm(forms.Form):
     def clean(self) -> dict[str, object]:
         cleaned = super().clean() or {}
         if not cleaned.get("slug") and cleaned.get("name"):
-            cleaned["slug"] = slugify(str(cleaned["name"]))[:39]
+            words = slugify(str(cleaned["name"]).replace("_", " "))
+            cleaned["slug"] = words[:39].rstrip("-")
         return cleaned
 
 
@@ -887,7 +888,9 @@ class MessageForm(forms.Form):
 
 
 def properties_of(text: str) -> dict[str, str]:
-    """Return the properties of lines `name=value`. Raises ValidationError for a line that is none."""
+    """Return the properties of lines `name=value`. Raises ValidationError for a line that is none, and for a name that is there
+    twice: a message has one of each.
+    """
     found: dict[str, str] = {}
     for line in text.splitlines():
         if not line.strip():
@@ -895,7 +898,10 @@ def properties_of(text: str) -> dict[str, str]:
         name, separator, value = line.partition("=")
         if not separator:
             raise forms.ValidationError(say("“%(line)s” is not name=value.", line=line.strip()))
-        found[name.strip()] = value.strip()
+        key = name.strip()
+        if key in found:
+            raise forms.ValidationError(say("%(key)s is there twice.", key=key))
+        found[key] = value.strip()
     return found
 
 

@@ -110,7 +110,9 @@ def message_whereabouts(
     with cluster_admin(cluster) as admin:
         topics = list(topic_list(cluster).values_list("name", flat=True))
         if trace_topic and trace_topic != RMQ_SYS_TRACE_TOPIC and trace_topic not in topics:
-            raise InvalidInput.for_field("trace_topic", f"The cluster has no topic {trace_topic}.", "not_found")
+            raise InvalidInput.for_field(
+                "trace_topic", say("The cluster has no topic %(topic)s.", topic=trace_topic), "not_found"
+            )
         statuses = _statuses(cluster, replicas)
         searched = _searched(sight, text, topics)
         trace = trace_message(

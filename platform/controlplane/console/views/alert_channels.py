@@ -154,31 +154,28 @@ def channel_change(request: ConsoleRequest, tenant: Tenant, channel: uuid.UUID) 
     """Do what the pressed button says: switch on or off, all or critical alerts only, test, delete."""
     try:
         found = channel_get(tenant, channel)
+        name = channel_words(found)
         match request.POST.get("act"):
             case "on" | "off" as act:
                 channel_update(actor=request.user, channel=found, is_on=act == "on")
-                words = (
-                    say("“%(name)s” is on.", name=found.name)
-                    if act == "on"
-                    else say("“%(name)s” is off.", name=found.name)
-                )
+                words = say("“%(name)s” is on.", name=name) if act == "on" else say("“%(name)s” is off.", name=name)
                 tell_done(request, words)
             case "critical" | "all" as act:
                 channel_update(actor=request.user, channel=found, critical_only=act == "critical")
                 tell_done(
                     request,
-                    say("“%(name)s” gets critical alerts only.", name=found.name)
+                    say("“%(name)s” gets critical alerts only.", name=name)
                     if act == "critical"
-                    else say("“%(name)s” gets all alerts.", name=found.name),
+                    else say("“%(name)s” gets all alerts.", name=name),
                 )
             case "delete":
                 channel_delete(actor=request.user, channel=found)
-                tell_done(request, say("“%(found)s” is deleted.", found=found.name))
+                tell_done(request, say("“%(found)s” is deleted.", found=name))
             case _:
                 channel_test(actor=request.user, channel=found)
                 tell_done(
                     request,
-                    say("A test is on its way to “%(found)s”. The log below says how it went.", found=found.name),
+                    say("A test is on its way to “%(found)s”. The log below says how it went.", found=name),
                 )
     except ApplicationError as error:
         tell_error(request, error)

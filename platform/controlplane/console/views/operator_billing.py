@@ -53,9 +53,8 @@ def invoice_reproduce(request: ConsoleRequest, invoice: str) -> HttpResponse:
     except ApplicationError as error:
         tell_error(request, error)
     else:
-        tell_done(
-            request, f"{found.number_text} is being made again. It takes about a minute; this page shows the result."
-        )
+        words = gettext("%(invoice)s is being made again. It takes about a minute; this page shows the result.")
+        tell_done(request, words % {"invoice": found.number_text})
     return redirect("console:operator-invoices")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from django.utils import timezone
 
 from controlplane.common.errors import InvalidInput, LimitReached
 from controlplane.consumers import replays
-from controlplane.consumers.dead_letters import _row, dead_letter
+from controlplane.consumers.dead_letters import DeadLetters, _row, dead_letter, dead_letters_export
 from controlplane.consumers.models import DeadLetterReplay, ReplayState, ReplayTarget
 from controlplane.consumers.paced import RUNNING_MAX
 from controlplane.consumers.replay_plan import REPLAY_OF, Place, message_again, original_topic, ranges_of, stop_reason
@@ -328,3 +329,15 @@ def test_what_is_exported_as_json_can_be_sent_from_the_file() -> None:
     assert [line.message and line.message.body for line in lines] == [letters[0].body, body, None]
     assert [line.message and line.message.topic for line in lines[:2]] == [original_topic(one) for one in letters[:2]]
     assert lines[2].problem == "its body was cut in the export"
+
+
+@pytest.mark.parametrize("letters", [[], [replace(dead(1), born_timestamp_ms=2**62)]])
+def test_a_file_names_its_columns_and_leaves_out_what_is_not_known(
+    world: World, monkeypatch: pytest.MonkeyPatch, letters: list[ReceivedMessage]
+) -> None:
+    found = DeadLetters([dead_letter(letter, Sight([]), 50) for letter in letters], len(letters), True)
+    monkeypatch.setattr("controlplane.consumers.dead_letters.dead_letters", lambda **_: found)
+    text = "".join(dead_letters_export(actor=world.alice, cluster=world.cluster, group="billing", as_csv=True))
+    rows = list(csv.DictReader(text.splitlines()))
+    assert text.startswith("broker_name,queue_id,queue_offset,topic,died_at,born_at,")
+    assert [row["born_at"] for row in rows] == ["" for _ in letters]

@@ -56,6 +56,11 @@ class DeadLetter:
         return f"{self.broker_name}:{self.queue_id}:{self.queue_offset}"
 
 
+# Of a file: its place, what is known of it, and its body with how that is written.
+_OWN = tuple(one.name for one in fields(DeadLetter) if one.name != "body")
+_COLUMNS = (*_OWN, "body", "body_encoding", "body_truncated")
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
     """Newest first. `total` counts all that are stored; `complete` is False when reading stopped at its bounds."""
@@ -131,7 +136,7 @@ def dead_letters_export(*, actor: Actor, cluster: Cluster, group: str, as_csv: b
 
 
 def _row(letter: DeadLetter) -> dict[str, object]:
-    values = {one.name: getattr(letter, one.name) for one in fields(letter) if one.name != "body"}
+    values = {name: getattr(letter, name) for name in _OWN}
     values["keys"], values["masked"] = list(letter.keys), list(letter.masked)
     values["queue_offset"] = str(letter.queue_offset)
     values |= {"died_at": letter.died_at.isoformat(), "born_at": letter.born_at and letter.born_at.isoformat()}
@@ -140,12 +145,9 @@ def _row(letter: DeadLetter) -> dict[str, object]:
 
 
 def _csv(rows: list[dict[str, object]]) -> Iterator[str]:
-    if not rows:
-        return
-    columns = list(rows[0])
-    yield _line(columns)
+    yield _line(list(_COLUMNS))
     for row in rows:
-        yield _line([_cell(row[column]) for column in columns])
+        yield _line([_cell(row[column]) for column in _COLUMNS])
 
 
 def _line(cells: list[str]) -> str:
@@ -155,6 +157,9 @@ def _line(cells: list[str]) -> str:
 
 
 def _cell(value: object) -> str:
+    """What is not known is empty."""
+    if value is None:
+        return ""
     return spreadsheet_text(" ".join(value) if isinstance(value, list) else str(value))
 
 

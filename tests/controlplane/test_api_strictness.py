@@ -55,6 +55,16 @@ def test_a_member_that_is_nearly_right_is_suggested(world: World, api: Callable[
     assert "Did you mean replicas?" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(("live", "status"), [("false", 200), ("0", 200), ("flase", 400), ("", 400)])
+def test_a_flag_that_is_neither_true_nor_false_is_refused(
+    world: World, api: Callable[..., Json], live: str, status: int
+) -> None:
+    """Misspelled it would have every broker asked, or none."""
+    answer = api(world.alice).call("GET", f"/api/v1/tenants/acme/clusters/orders/topics/?live={live}")
+    assert answer.status_code == status
+    assert [error["field"] for error in answer.json().get("errors", ())] == ([] if status == 200 else ["live"])
+
+
 def test_a_body_over_the_limit_is_answered_so(world: World, api: Callable[..., Json]) -> None:
     body = b'{"slug": "' + b"x" * 9 * 1024 * 1024 + b'"}'
     answer = api(world.alice).generic("POST", "/api/v1/tenants/acme/clusters/", body, content_type="application/json")

@@ -64,10 +64,15 @@ def is_dry_run(request: Request, values: dict[str, Any]) -> bool:
     Raises InvalidInput for a query parameter that is neither true nor false.
     """
     asked = bool(values.pop("dry_run", False))
-    text = request.query_params.get("dry_run", "false").lower()
+    return flag_of(request, "dry_run", default=False) or asked
+
+
+def flag_of(request: Request, name: str, *, default: bool) -> bool:
+    """Return a query parameter that is true or false; raises InvalidInput for another one."""
+    text = request.query_params.get(name, str(default)).lower()
     if text not in ("true", "false", "1", "0"):
-        raise InvalidInput.for_field("dry_run", "Use true or false.", "invalid")
-    return asked or text in ("true", "1")
+        raise InvalidInput.for_field(name, "Use true or false.", "invalid")
+    return text in ("true", "1")
 
 
 def refuse_unknown_parameters(view: APIView, request: Request) -> None:

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from controlplane.clusters.api_base import ClusterApi
 from controlplane.common.idempotency import idempotent
 from controlplane.common.pagination import ByName, CursorPagination
+from controlplane.common.strictness import flag_of
 from controlplane.topics.bodies import BodyForm
 from controlplane.topics.copies import Edit
 from controlplane.topics.gateway import TestMessage, message_get, message_send, messages_browse
@@ -250,7 +251,7 @@ class MessageSearchApi(ClusterApi):
 
 
 def _wants_live(request: Request) -> bool:
-    return request.query_params.get("live", "true").lower() not in ("false", "0", "no")
+    return flag_of(request, "live", default=True)
 
 
 def _topic(topic: Topic, live: TopicLive | None) -> dict[str, Any]:

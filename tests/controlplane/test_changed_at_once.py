@@ -6,16 +6,29 @@ from collections.abc import Callable
 
 import pytest
 
+from controlplane.accounts.models import ApiToken
 from controlplane.alerts.channels import channel_create, channel_delete, channel_get, channel_list, channel_update
 from controlplane.alerts.deliveries import channel_test
 from controlplane.alerts.models import AlertChannel
 from controlplane.clusters import credential_services
 from controlplane.clusters.account_distribution import Distribution
-from controlplane.clusters.credential_services import credential_delete, credential_rotate, credentials_end
+from controlplane.clusters.credential_services import (
+    credential_create,
+    credential_delete,
+    credential_rotate,
+    credentials_end,
+)
 from controlplane.clusters.models import Cluster, Credential, CredentialState
-from controlplane.common.errors import BrokerUnreachable, FactorNeeded, NotFound
+from controlplane.common.errors import BrokerUnreachable, Conflict, FactorNeeded, NotAllowed, NotFound
 from controlplane.tenants.models import Tenant
+from controlplane.tenants.service_account_services import (
+    service_account_create,
+    service_account_delete,
+    service_account_get,
+    service_account_update,
+)
 from controlplane.tenants.services import tenant_update
+from controlplane.tenants.token_services import api_token_issue
 from controlplane.topics import services as topic_services
 from controlplane.topics.models import Topic, TopicState
 from controlplane.topics.services import TopicOptions, topic_update
@@ -82,23 +95,31 @@ def test_a_channel_that_was_deleted_meanwhile_is_not_found(world: World) -> None
 
 
 class Daemons:
-    """They don't answer; `meanwhile` is done once, while the first request waits for them."""
+    """`meanwhile` is done once, while the first request waits for them."""
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
+    def __init__(self, meanwhile: Callable[[], object], *, are_silent: bool) -> None:
         self.meanwhile: Callable[[], object] | None = meanwhile
+        self.are_silent = are_silent
 
     def distribute(self, cluster: Cluster) -> Distribution:
         act, self.meanwhile = self.meanwhile, None
         if act is not None:
             act()
-        raise BrokerUnreachable("No daemon answers.")
+        if self.are_silent:
+            raise BrokerUnreachable("No daemon answers.")
+        return Distribution(confirmed=1, missing=())
+
+
+def key(**which: object) -> Credential:
+    found: Credential = Credential.objects.select_related("cluster__tenant").get(**which)
+    return found
 
 
 def rotate_in_vain(world: World, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Credential], object]) -> str:
     """Return the old key's state after a rotation that reached no daemon."""
     old = world.cluster.credentials.get(is_control=False)
     Credential.objects.filter(pk=old.pk).update(state=CredentialState.ACTIVE)
-    daemons = Daemons(lambda: meanwhile(Credential.objects.select_related("cluster__tenant").get(pk=old.pk)))
+    daemons = Daemons(lambda: meanwhile(key(pk=old.pk)), are_silent=True)
     monkeypatch.setattr(credential_services, "accounts_distribute", daemons.distribute)
     with pytest.raises(BrokerUnreachable):
         credential_rotate(actor=world.alice, credential=old, overlap_hours=0)
@@ -121,3 +142,57 @@ def test_a_key_whose_time_is_over_while_its_rotation_fails_works_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert rotate_in_vain(world, monkeypatch, lambda old: credentials_end(old.cluster)) == CredentialState.ACTIVE
+
+
+def test_a_key_that_was_deleted_meanwhile_is_not_found_to_be_replaced(world: World) -> None:
+    old = key(cluster=world.cluster, is_control=False)
+    Credential.objects.filter(pk=old.pk).delete()
+    with pytest.raises(NotFound):
+        credential_rotate(actor=world.alice, credential=old, overlap_hours=24)
+
+
+def deletes_the_new_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first key that is new deleted while its daemons are asked."""
+    known = set(Credential.objects.values_list("pk", flat=True))
+
+    def delete() -> None:
+        (new,) = Credential.objects.select_related("cluster__tenant").exclude(pk__in=known)
+        credential_delete(actor=world.alice, credential=new)
+
+    monkeypatch.setattr(credential_services, "accounts_distribute", Daemons(delete, are_silent=False).distribute)
+
+
+def test_a_new_key_that_is_deleted_meanwhile_was_made_for_no_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    deletes_the_new_key(world, monkeypatch)
+    with pytest.raises(Conflict) as raised:
+        credential_create(actor=world.alice, cluster=world.cluster, name="ci")
+    assert raised.value.code == "credential_deleted"
+
+
+def test_an_old_key_works_on_when_the_one_that_was_to_replace_it_is_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = key(cluster=world.cluster, is_control=False)
+    deletes_the_new_key(world, monkeypatch)
+    with pytest.raises(Conflict):
+        credential_rotate(actor=world.alice, credential=old, overlap_hours=24)
+    old.refresh_from_db()
+    assert (old.ends_at, old.state != CredentialState.DELETING) == (None, True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_token_is_issued_for_a_service_account_that_was_deleted_meanwhile(world: World) -> None:
+    account = service_account_create(actor=SYSTEM, tenant=world.acme, name="ci", role="operator")
+    late = service_account_get(world.acme, account.pk)
+    service_account_delete(actor=SYSTEM, account=account)
+    with pytest.raises(NotFound):
+        api_token_issue(actor=world.alice, tenant=world.acme, name="t", role="viewer", service_account=late)
+    assert not ApiToken.objects.exists()
+
+
+def test_a_token_is_no_stronger_than_the_account_has_become_meanwhile(world: World) -> None:
+    account = service_account_create(actor=SYSTEM, tenant=world.acme, name="ci", role="operator")
+    late = service_account_get(world.acme, account.pk)
+    service_account_update(actor=SYSTEM, account=account, role="viewer")
+    with pytest.raises(NotAllowed):
+        api_token_issue(actor=world.alice, tenant=world.acme, name="t", role="operator", service_account=late)

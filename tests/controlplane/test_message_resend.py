@@ -230,3 +230,15 @@ def test_the_body_of_a_message_is_shown_as_asked(world: World, brokers: BrokersT
     brokers.message = stored(b"hello")
     answer = Json(world.bob).get(f"{path}?body_as=json")
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "body_as")
+
+
+def test_a_message_whose_topic_is_deleted_meanwhile_is_not_sent(world: World, brokers: BrokersTwin) -> None:
+    pull = brokers.pull
+
+    def pull_and_be_overtaken(*place: Any) -> list[ReceivedMessage]:
+        Topic.objects.filter(name="payments").delete()
+        return pull(*place)
+
+    brokers.pull = pull_and_be_overtaken  # type: ignore[method-assign]  # for one request
+    assert resend(world).status_code == 404
+    assert brokers.sent == []

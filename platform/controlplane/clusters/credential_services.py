@@ -30,7 +30,7 @@ from controlplane.clusters.models import (
 from controlplane.clusters.remoting import require_running
 from controlplane.clusters.secrets import access_key_generate, secret_decrypt, secret_encrypt, secret_generate
 from controlplane.common.audit import audit_event_record
-from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotAllowed
+from controlplane.common.errors import BrokerUnreachable, Conflict, InvalidInput, NotAllowed, NotFound
 from controlplane.common.sentences import say
 from controlplane.common.words import name_check
 from controlplane.tenants.known_secrets import Finish, KnownSecret
@@ -114,8 +114,9 @@ def credential_create(
 ) -> CreatedCredential:
     """Create an account on every daemon of the cluster.
 
-    Raises Conflict when the cluster isn't running, BrokerUnreachable when no daemon confirmed it (then there is no
-    credential). One that does not answer must not hold up the others: it is named, and gets it later.
+    Raises Conflict when the cluster isn't running or the credential was deleted meanwhile, BrokerUnreachable when no daemon
+    confirmed it (then there is no credential). One that does not answer must not hold up the others: it is named, and gets it
+    later.
     """
     actor_require(actor, "credential.create", cluster.tenant)
     factor_require(actor, "credential.create", cluster.tenant)
@@ -138,8 +139,8 @@ def credential_rotate(*, actor: Actor, credential: Credential, overlap_hours: in
     """Make a key pair of the same name, rights and quotas that replaces this one, which works on for `overlap_hours` (0 to 720)
     and is refused everywhere from then on, and deleted. Programs change to the new pair meanwhile, one after another.
 
-    Raises what `credential_create` does, and then nothing has changed; Conflict for one that ends already. With no overlap a daemon
-    that is missing may still let the old key in, until it answers.
+    Raises what `credential_create` does, and then nothing has changed; NotFound, and Conflict for one that ends already. With no
+    overlap a daemon that is missing may still let the old key in, until it answers.
     """
     tenant = credential.cluster.tenant
     for permission in ("credential.create", "credential.delete"):
@@ -152,7 +153,10 @@ def credential_rotate(*, actor: Actor, credential: Credential, overlap_hours: in
     require_running(credential.cluster)
     with transaction.atomic():
         _one_more_check(credential.cluster)
-        old = Credential.objects.select_for_update().select_related("cluster__tenant").get(pk=credential.pk)
+        rows = Credential.objects.select_for_update(of=("self",)).select_related("cluster__tenant")
+        old = rows.filter(pk=credential.pk).first()
+        if old is None:
+            raise NotFound(say("There is no such credential."))
         if old.ends_at is not None or old.state == CredentialState.DELETING:
             raise Conflict(
                 say("This key pair is being replaced or deleted already."),
@@ -169,7 +173,7 @@ def credential_rotate(*, actor: Actor, credential: Credential, overlap_hours: in
         )
     try:
         created = _brought_to_daemons(replacement)
-    except BrokerUnreachable:
+    except (BrokerUnreachable, Conflict):
         # Its time may be over by now; where someone has deleted it meanwhile it has no end, and stays deleted.
         Credential.objects.filter(pk=old.pk, ends_at=ends_at).update(
             state=old.state, ends_at=None, replaced_by=None, updated_at=timezone.now()
@@ -201,7 +205,9 @@ def credentials_in_force(cluster: Cluster) -> QuerySet[Credential]:
 
 
 def _brought_to_daemons(credential: Credential) -> CreatedCredential:
-    """Have the daemons take a new credential. Raises BrokerUnreachable, without the credential, when none does."""
+    """Have the daemons take a new credential. Raises BrokerUnreachable, without the credential, when none does; Conflict where
+    it was deleted while they were asked.
+    """
     try:
         distribution = accounts_distribute(credential.cluster)
         if not distribution.confirmed:
@@ -217,6 +223,13 @@ def _brought_to_daemons(credential: Credential) -> CreatedCredential:
     Credential.objects.filter(pk=credential.pk, state=CredentialState.PENDING).update(
         state=CredentialState.ACTIVE, updated_at=timezone.now()
     )
+    found = Credential.objects.filter(pk=credential.pk).exclude(state=CredentialState.DELETING)
+    if not found.exists():
+        raise Conflict(
+            say("The key pair was deleted before its secret could be shown."),
+            code="credential_deleted",
+            hint=say("Make another one."),
+        )
     credential.refresh_from_db()
     return CreatedCredential(credential, secret_decrypt(credential.secret_encrypted), distribution.missing)
 

@@ -85,6 +85,7 @@ def api_token_issue(
         members_lock(actor, tenant)
         actor_require(actor, "token.manage", tenant)
         if account is not None:
+            account = _as_it_is(account)
             _account_require(actor, account, role, service_account)
         factor_require(actor, "token.create", tenant)
         if not actor_includes(actor, tenant, role):
@@ -114,6 +115,14 @@ def api_token_issue(
         if person is not None:
             notice_write("token_made", person, token=token.name, tenant=tenant.slug)
     return IssuedToken(token, str(text))
+
+
+def _as_it_is(account: ServiceAccount) -> ServiceAccount:
+    """Return the account as it is once the tenant's members are locked; raises NotFound where it was deleted meanwhile."""
+    now = ServiceAccount.objects.select_related("tenant").filter(pk=account.pk).first()
+    if now is None:
+        raise NotFound(say("There is no such service account."))
+    return now
 
 
 def _account_require(actor: Actor, account: ServiceAccount, role: str, asked: ServiceAccount | None) -> None:

@@ -60,7 +60,9 @@ def message_resend(
     # Nothing is tried twice: a send that was not answered may have been stored.
     with cluster_producer(topic.cluster, retries=0) as producer:
         with transaction.atomic():
-            Topic.objects.select_for_update().get(pk=topic.pk)  # of two at once the second finds the first
+            # Of two at once the second finds the first.
+            if Topic.objects.select_for_update().filter(pk=topic.pk).first() is None:
+                raise NotFound(say("There is no such topic."))
             earlier = len(resend_list(topic, broker_name, queue_id, queue_offset))
             if earlier and not again:
                 raise Conflict(

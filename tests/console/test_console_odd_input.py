@@ -128,3 +128,13 @@ def test_who_reads_chinese_is_told_so_what_a_channel_can_not_do(alice: Client, w
     email = AlertChannel.objects.get(tenant=world.tenant, kind="email")
     switched = alice.post(world.path(f"alerts/channels/{email.pk}/"), {"act": "off"}, follow=True).content.decode()
     assert "E-mail to owners" not in switched
+
+
+@pytest.mark.parametrize("odd", ["a%3Fb", "a%23b", "%25"])
+def test_a_place_that_no_broker_can_have_is_not_found(alice: Client, world: World, odd: str) -> None:
+    make_topic(world.cluster, "payments")
+    place = world.cluster_path(f"topics/payments/messages/{odd}/0/0/consume/")
+    assert [alice.get(place).status_code, alice.post(place).status_code] == [404, 404]
+    code = alice.post(world.cluster_path(f"diverged/{odd}/0/{odd}/"), {"position": "1"}, headers=AS_CODE)
+    assert code.status_code == 200
+    assert f"/diverged/{odd}/0/{odd}/resends/" in code.json()["curl"]

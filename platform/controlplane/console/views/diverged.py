@@ -1,7 +1,7 @@
 """Messages that a failover or a power cut took from a replica's log: look, compare, send again, put away."""
 
 import uuid
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -76,7 +76,8 @@ def diverged_page(
     form = CutResendForm(request.POST if request.method == "POST" else None)
     chosen = request.POST.getlist("position")
     if request.method == "POST" and wants_code(request):
-        path = f"{found.path}diverged/{group}/{replica}/{name}/resends/"
+        # The address may hold anything: whether there is such a file, a replica says, which the code of a form does not ask.
+        path = f"{found.path}diverged/{quote(group, safe='')}/{replica}/{quote(name, safe='')}/resends/"
         return code_answer(act_of("POST", path, form.body_sent(chosen)))
     cut = saved_cut(actor=request.user, cluster=found, group=group, replica_id=replica, name=name)
     if request.method == "POST":

@@ -6,8 +6,8 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from controlplane.clusters.selectors import cluster_get
-from controlplane.common.errors import ApplicationError, FactorNeeded
-from controlplane.common.sentences import say_all
+from controlplane.common.errors import ApplicationError, FactorNeeded, NotFound
+from controlplane.common.sentences import say, say_all
 from controlplane.console.access import ConsoleRequest, tenant_page
 from controlplane.console.acts import act_of, code_answer, wants_code
 from controlplane.console.cluster_pages import cluster_context
@@ -28,6 +28,8 @@ def message_consume_page(
 ) -> HttpResponse:
     """Let a person pick a group (`?group=`) and one of its members; a POST has the member handle the message."""
     found = topic_get(cluster_get(tenant, cluster), topic)
+    if not found.cluster.broker_groups.filter(name=broker).exists():
+        raise NotFound(say("There is no message at this place."))
     is_post = request.method == "POST"
     group = str((request.POST if is_post else request.GET).get("group", ""))
     members: tuple[Member, ...] = ()

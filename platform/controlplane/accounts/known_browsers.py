@@ -37,7 +37,10 @@ def _note_browser(request: HttpRequest, user: User, **others: Any) -> None:
     if not 20 <= len(browser_id) <= 64:
         browser_id = secrets.token_urlsafe()
     setattr(request, _GIVEN, browser_id)
-    KnownBrowser.objects.create(user=user, hash=_hash(browser_id))
+    # The form may be sent twice at once: the second finds the browser of the first.
+    _, is_new = KnownBrowser.objects.get_or_create(user=user, hash=_hash(browser_id))
+    if not is_new:
+        return
     oldest = known.order_by("-last_seen_at").values_list("pk", flat=True)[_KEPT_MAX:]
     known.filter(pk__in=list(oldest)).delete()
     if is_first:

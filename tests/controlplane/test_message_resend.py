@@ -232,13 +232,15 @@ def test_the_body_of_a_message_is_shown_as_asked(world: World, brokers: BrokersT
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "body_as")
 
 
-def test_a_message_whose_topic_is_deleted_meanwhile_is_not_sent(world: World, brokers: BrokersTwin) -> None:
+def test_a_message_whose_topic_is_deleted_meanwhile_is_not_sent(
+    world: World, brokers: BrokersTwin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pull = brokers.pull
 
-    def pull_and_be_overtaken(*place: Any) -> list[ReceivedMessage]:
+    def pull_and_be_overtaken(queue: MessageQueue, offset: int, count: int) -> list[ReceivedMessage]:
         Topic.objects.filter(name="payments").delete()
-        return pull(*place)
+        return pull(queue, offset, count)
 
-    brokers.pull = pull_and_be_overtaken  # type: ignore[method-assign]  # for one request
+    monkeypatch.setattr(brokers, "pull", pull_and_be_overtaken)
     assert resend(world).status_code == 404
     assert brokers.sent == []

@@ -360,9 +360,11 @@ def _refused(account: Account, need: Need) -> str | None:
             granted &= Permission.SUB  # whatever a tenant grants its keys: what lies there is metered for no one
         for prefix in (names.RETRY_GROUP_TOPIC_PREFIX, names.DLQ_GROUP_TOPIC_PREFIX):
             if granted is None and name.startswith(prefix):
-                # Retry and dead-letter topics belong to their group: who may consume in it may read and write them.
+                # Retry and dead-letter topics belong to their group: who may consume in it may read and write them. The group's own
+                # name may begin like such a topic.
                 kind, name = Kind.GROUP, name[len(prefix) :]
                 need = Need(kind, name, Permission.SUB)
+                break
     if kind is Kind.GROUP:
         granted = account.group_perms.get(name, account.default_group_perm)
     elif granted is None:

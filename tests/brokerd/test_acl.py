@@ -250,6 +250,16 @@ def test_default_permissions_hold_for_what_is_not_named_but_not_for_the_brokers_
     assert not may_pull("RMQ_SYS_TRANS_HALF_TOPIC")
 
 
+@pytest.mark.parametrize("prefixes", ["%RETRY%%DLQ%", "%DLQ%%DLQ%"])
+def test_a_group_named_like_dead_letters_is_not_the_group_whose_they_would_be(
+    make_acl_broker: MakeAclBroker, prefixes: str
+) -> None:
+    broker = make_acl_broker(ACCOUNTS.replace("- alice-group=SUB", "- x=SUB"))
+    broker.create_topic(f"{prefixes}x", queues=1)
+    fields = {"topic": f"{prefixes}x", "queueId": "0"}
+    assert code_of(broker, RequestCode.GET_MAX_OFFSET, fields) == ResponseCode.NO_PERMISSION
+
+
 @pytest.mark.parametrize("topic", ["RMQ_SYS_PROBE", "rmq_sys_anything"])
 def test_no_key_may_send_to_the_brokers_own_topics_though_it_names_them(
     make_acl_broker: MakeAclBroker, topic: str

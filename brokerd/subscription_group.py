@@ -78,7 +78,7 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
             self._forbidden.update(wrapper.forbidden_table)
             self.data_version = wrapper.data_version
 
-    def find_or_create(self, group: str, credential: str = "") -> SubscriptionGroupConfig | None:
+    def find_or_create(self, group: str, credential: str) -> SubscriptionGroupConfig | None:
         """The group, made when it does not exist and autoCreateSubscriptionGroup allows it; else None, also where the broker or
         this access key has made as many as it may.
 
@@ -110,7 +110,7 @@ class SubscriptionGroupManager(LoggedTable[SubscriptionGroupConfig]):
         imagined.add(group)
         return True
 
-    def find_or_imagine(self, group: str, credential: str = "") -> SubscriptionGroupConfig | None:
+    def find_or_imagine(self, group: str, credential: str) -> SubscriptionGroupConfig | None:
         """The group, or what `find_or_create` would try to make; makes nothing."""
         known = self._table.get(group)
         if known is not None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from brokerd.store import AppendResult, MessageStore
     from brokerd.subscription_group import SubscriptionGroupManager
     from brokerd.topic_config import TopicConfigManager
+    from mqwire.bodies import SubscriptionGroupConfig
 
 logger = logging.getLogger(__name__)
 
@@ -82,18 +83,16 @@ def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand
     the message as consumed.
     """
     header = request.header(ConsumerSendMsgBackRequestHeader)
-    group = broker.subscription_groups.find_or_create(header.group)
-    if group is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group not exist, {header.group[:128]!a}: create it first",
-        )
+    credential = credential_of(broker.acl, request)
+    group = _existing(broker.subscription_groups.find_or_imagine(header.group, credential), header)
     refusal = broker.refuses_sends()
     if refusal is not None:
         raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
     if group.retry_queue_nums <= 0:
         return request.reply()  # the group asks for no retries
     message = _look_up(broker, request, header)
+    # Only now: what gives back no message makes no group.
+    group = _existing(broker.subscription_groups.find_or_create(header.group, credential), header)
     # A negative maximum is what some clients send for "as the group says".
     asked_max = header.max_reconsume_times
     max_reconsume_times = group.retry_max_times if asked_max is None or asked_max < 0 else asked_max
@@ -104,7 +103,6 @@ def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand
         queue_nums, topic = group.retry_queue_nums, RETRY_GROUP_TOPIC_PREFIX + header.group
     _ensure_topic(broker, topic, queue_nums, _HAS_UNIT_SUB if header.unit_mode and not is_dead else 0)
     again = _copy(message, header, topic, broker.random.randrange(queue_nums), is_dead=is_dead)
-    credential = credential_of(broker.acl, request)
     if broker.quotas.are_set and (remark := broker.quotas.send_refusal(credential, topic)) is not None:
         raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
     try:
@@ -126,6 +124,17 @@ def consumer_send_msg_back(broker: _Broker, peer: Peer, request: RemotingCommand
         # leave two copies, or more, for as long as slaves are away.
         return request.reply(remark=_MASTER_ALONE)
     return AfterDurable(request.reply(), end_offset)
+
+
+def _existing(
+    group: SubscriptionGroupConfig | None, header: ConsumerSendMsgBackRequestHeader
+) -> SubscriptionGroupConfig:
+    if group is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {header.group[:128]!a}: create it first",
+        )
+    return group
 
 
 def _look_up(broker: _Broker, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:

@@ -158,7 +158,7 @@ class SendMessageProcessor:
                     messages, taken = [], []
                     self._append_batch(peer, request, batch)
                     continue
-                message, unique_key = self._message(peer, header, queue_id, request.body)
+                message, unique_key = self._message(peer, request, header, queue_id)
             except Refusal as refused:
                 self._refuse(peer, request, refused.code, refused.remark)
             except RemoteProtocolError as error:
@@ -258,8 +258,11 @@ class SendMessageProcessor:
             _check_traces(broker.acl, request, origin.sys_flag)
         return header, queue_id
 
-    def _message(self, peer: Peer, header: SendHeader, queue_id: int, body: Body) -> tuple[MessageToStore, bytes]:
+    def _message(
+        self, peer: Peer, request: RemotingCommand, header: SendHeader, queue_id: int
+    ) -> tuple[MessageToStore, bytes]:
         """What is to be stored of one request, and the UNIQ_KEY of its answer; raises Refusal or RemoteProtocolError."""
+        body = request.body
         origin, _queue_id, born_timestamp_ms, properties = header
         topic = origin.topic
         if len(body) > self._max_body_bytes:
@@ -291,7 +294,7 @@ class SendMessageProcessor:
             ),
         )
         if special or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            message = self._special.prepare(origin, message)
+            message = self._special.prepare(origin, message, credential_of(self._broker.acl, request))
         return message, unique_key
 
     def _batch(self, peer: Peer, header: SendHeader, queue_id: int, body: Body) -> BatchToStore:

@@ -73,8 +73,8 @@ class SpecialSends:
     def __init__(self, broker: SpecialSendsBroker) -> None:
         self._broker = broker
 
-    def prepare(self, origin: SendOrigin, message: MessageToStore) -> MessageToStore:
-        """The message to store instead; raises Refusal for what this broker does not do."""
+    def prepare(self, origin: SendOrigin, message: MessageToStore, credential: str) -> MessageToStore:
+        """The message to store instead, of a sender with this access key; raises Refusal for what this broker does not do."""
         properties = string_to_properties(_decode(message.properties))
         if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
             raise no_transactions()
@@ -87,18 +87,20 @@ class SpecialSends:
         for name in (PROPERTY_CRC32, PROPERTY_POP_CK):
             properties.pop(name, None)
         if origin.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            message = self._retry(origin, message, properties)
+            message = self._retry(origin, message, properties, credential)
         message = message._replace(properties=properties_to_string(properties).encode("utf-8", "surrogatepass"))
         return self._broker.schedule.transform_on_send(message)
 
-    def _retry(self, origin: SendOrigin, message: MessageToStore, properties: dict[str, str]) -> MessageToStore:
+    def _retry(
+        self, origin: SendOrigin, message: MessageToStore, properties: dict[str, str], credential: str
+    ) -> MessageToStore:
         """A retry that a client sends itself (SendMessageProcessor.handleRetryAndDLQ): a concurrent consumer after its send-back
         failed, an orderly one when it has retried a message in place as often as it may. An orderly one is known by its locks: its
         message goes to the dead letters at once, or it would come back for as long as it fails.
         """
         broker = self._broker
         group_name = origin.topic[len(RETRY_GROUP_TOPIC_PREFIX) :]
-        group = broker.subscription_groups.find_or_create(group_name)
+        group = broker.subscription_groups.find_or_create(group_name, credential)
         if group is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name}")
         most = group.retry_max_times if origin.max_reconsume_times is None else origin.max_reconsume_times

@@ -119,7 +119,7 @@ def test_groups_are_listed_in_pages(broker: BrokerUnderTest) -> None:
 
 
 def test_a_group_is_made_on_first_use_where_that_is_allowed(broker: BrokerUnderTest) -> None:
-    made = broker.broker.subscription_groups.find_or_create("new")
+    made = broker.broker.subscription_groups.find_or_create("new", "")
     assert made is not None
     assert made.group_name == "new"
     broker.crash()
@@ -128,8 +128,8 @@ def test_a_group_is_made_on_first_use_where_that_is_allowed(broker: BrokerUnderT
 
 def test_a_group_is_not_made_on_first_use_where_that_is_not_allowed(make_broker: MakeBroker) -> None:
     groups = make_broker(autoCreateSubscriptionGroup="false").broker.subscription_groups
-    assert groups.find_or_create("new") is None
-    assert groups.find_or_create("CID_RMQ_SYS_anything") is not None
+    assert groups.find_or_create("new", "") is None
+    assert groups.find_or_create("CID_RMQ_SYS_anything", "") is not None
 
 
 def test_groups_survive_a_crash_after_their_answer(broker: BrokerUnderTest) -> None:

@@ -37,7 +37,7 @@ from mqwire.message import BatchItem, encode_batch_body
 from tests.brokerd.acl_accounts import SEND_FIELDS
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.remoting import connect, exchange
-from tests.security.accounts import PROGRAM, ask, signed
+from tests.security.accounts import OTHER_PROGRAM, PROGRAM, ask, signed
 from tests.security.attacks import ATTACKS, under
 from tests.security.live_broker import MEBIBYTE, RESIDENT_MAX_BYTES, LiveBroker, answers, send_request
 
@@ -223,6 +223,37 @@ def test_pulls_make_no_more_groups_than_heartbeats(
     ]
     assert codes[1] == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST not in (codes[0], codes[2])
+
+
+def test_giving_back_what_is_no_message_makes_no_group(platform_broker: BrokerUnderTest) -> None:
+    fields = {"offset": "999999999", "group": "of-nothing", "delayLevel": "0", "unitMode": "false"}
+    assert ask(platform_broker, RequestCode.CONSUMER_SEND_MSG_BACK, PROGRAM, fields=fields).code != ResponseCode.SUCCESS
+    assert platform_broker.broker.subscription_groups.select("of-nothing") is None
+
+
+def test_groups_made_by_what_is_given_back_count_for_its_access_key(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_group, "AUTO_CREATED_GROUPS_OF_KEY_MAX", 1)
+    platform_broker.create_topic("orders")
+    fields = {"offset": str(platform_broker.store_message("orders").physical_offset), "delayLevel": "0"}
+    codes = [
+        ask(platform_broker, RequestCode.CONSUMER_SEND_MSG_BACK, credentials, fields={**fields, "group": group}).code
+        for credentials, group in ((PROGRAM, "first"), (PROGRAM, "second"), (OTHER_PROGRAM, "third"))
+    ]
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.SUCCESS]
+
+
+def test_groups_made_by_retries_that_a_client_sends_count_for_its_access_key(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_group, "AUTO_CREATED_GROUPS_OF_KEY_MAX", 1)
+    codes = []
+    for credentials, group in ((PROGRAM, "first"), (PROGRAM, "second"), (OTHER_PROGRAM, "third")):
+        platform_broker.create_topic(f"%RETRY%{group}")
+        fields = {**SEND_FIELDS, "b": f"%RETRY%{group}", "i": "RETRY_TOPIC\x01orders\x02"}
+        codes.append(ask(platform_broker, RequestCode.SEND_MESSAGE_V2, credentials, fields=fields).code)
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.SUCCESS]
 
 
 def test_a_slave_takes_a_bounded_number_of_names_for_groups_that_its_master_would_make(

@@ -125,10 +125,13 @@ class SendHeaderReader:
     ) -> tuple[SendOrigin, int, int, int] | None:
         names = _names_for(request)
         header = _from_fields(request.ext_fields, names)
-        places = [layout.varying_names.index(names[v]) for v in _VARYING if names[v] in layout.varying_names]
-        if len(places) < len(_VARYING):
+        # Java's client signs what it has put among the other fields, and writes the header's own in front of them again: of a name
+        # that stands there twice the last counts, as in the signature.
+        places = {name: 2 * place + 1 for place, name in enumerate(layout.varying_names)}
+        try:
+            queue_id, born_timestamp_ms, properties = (places[names[letter]] for letter in _VARYING)
+        except KeyError:
             return None  # a message without properties: rare enough for the plain way
-        queue_id, born_timestamp_ms, properties = (2 * place + 1 for place in places)
         known = (header.origin, queue_id, born_timestamp_ms, properties)
         if len(raw) <= MAX_KEPT_BYTES:  # a larger area gets another layout each time
             if len(self._origins) >= _ORIGINS_MAX:

@@ -1,10 +1,12 @@
 """Send headers mean the same in whichever form they come."""
 
+import json
+
 import pytest
 
 from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOrigin
 from mqwire.codes import RequestCode, SerializeType
-from mqwire.command import RemotingCommand
+from mqwire.command import RemotingCommand, encode_ext_fields
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
 
@@ -150,3 +152,33 @@ def test_a_header_with_a_long_name_is_read_and_not_remembered(serialize_type: in
     header = reader.read(received(RequestCode.SEND_MESSAGE_V2, fields, serialize_type))
     assert header.origin.producer_group == "x" * 5_000
     assert (reader._origins, reader._origins_of_fields) == ({}, {})
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize("letter", ["e", "g", "i", "b"])
+def test_of_a_field_named_twice_a_send_reads_the_one_that_its_signature_covers(
+    letter: str, serialize_type: int, code: int
+) -> None:
+    command = received_with_another_in_front(letter, serialize_type, code)
+    reader = SendHeaderReader()
+    assert [reader.read(command) for _ in range(2)] == [EXPECTED] * 2
+    name = V1_NAMES[letter] if code == RequestCode.SEND_MESSAGE else letter
+    assert command.ext_fields[name] == V2[letter]  # what signatures are of
+
+
+def received_with_another_in_front(letter: str, serialize_type: int, code: int) -> RemotingCommand:
+    """A send of V2, with "8" written for this field in front of the others."""
+    fields = {V1_NAMES[name]: value for name, value in V2.items()} if code == RequestCode.SEND_MESSAGE else V2
+    name = V1_NAMES[letter] if code == RequestCode.SEND_MESSAGE else letter
+    if serialize_type == SerializeType.ROCKETMQ:
+        raw = encode_ext_fields({name: "8"}) + encode_ext_fields(fields)
+        data = RemotingCommand(code, raw_ext_fields=raw, serialize_type=serialize_type).encode()
+        assert raw in data
+    else:
+        header = json.dumps({"code": code, "extFields": {"another": "8", **fields}}).replace("another", name).encode()
+        data = (len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    connection = Connection()
+    connection.receive_data(data)
+    (command,) = connection.commands()
+    return command

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
-from operator import mul
 from typing import Final, NamedTuple
 
+from mqwire.java_hash import java_hash
 from mqwire.names import PROPERTY_KEYS, PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 
 HEADER: Final = struct.Struct(">qqqqii")
@@ -28,14 +28,6 @@ SECONDS_MAX: Final = 2**31 - 1
 
 UNIQUE_KEY_PREFIX: Final = (PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX + "\x01").encode()
 KEYS_PREFIX: Final = (PROPERTY_KEYS + "\x01").encode()
-
-_MASK: Final = 0xFFFFFFFF
-SHORT: Final = 128  # bytes of a key that has its powers ready
-_DESCENDING = [pow(31, exponent, 2**32) for exponent in range(SHORT, -1, -1)]
-POWERS: Final[list[tuple[int, ...]]] = [tuple(_DESCENDING[SHORT + 1 - size :]) for size in range(SHORT + 1)]
-"""By what each byte of a text of that size counts in its hash: 31 to the size - 1, down to 1."""
-MOVES: Final[list[int]] = _DESCENDING[::-1]
-"""By what a hash counts when a text of that size follows: 31 to the size."""
 
 
 class IndexHeader(NamedTuple):
@@ -59,36 +51,6 @@ def unpack_header(data: bytes) -> IndexHeader:
 
 def file_bytes(slots: int, entries: int) -> int:
     return HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
-
-
-def java_hash(text: bytes) -> int:
-    """String.hashCode of UTF-8 text, as 32 bits without a sign."""
-    return joined_hash(0, text)
-
-
-def _hash_of_units(encoded: bytes) -> int:
-    value = 0
-    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
-        value = (value * 31 + (high << 8 | low)) & _MASK
-    return value
-
-
-def joined_hash(head: int, tail: bytes) -> int:
-    """The hash of head + tail, of whose head the hash is known."""
-    if not tail.isascii():
-        units = tail.decode("utf-8", "replace").encode("utf-16-be", "surrogatepass")
-        return (head * _power(len(units) // 2) + _hash_of_units(units)) & _MASK
-    value = head
-    for begin in range(0, len(tail), SHORT):
-        part = tail[begin : begin + SHORT]
-        total: int = sum(map(mul, part, POWERS[len(part)]))
-        value = (value * MOVES[len(part)] + total) & _MASK
-    return value
-
-
-def _power(exponent: int) -> int:
-    value: int = pow(31, exponent, 2**32)
-    return value
 
 
 def positive(value: int) -> int:

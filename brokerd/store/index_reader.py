@@ -10,20 +10,10 @@ import struct
 from dataclasses import dataclass, field
 from operator import mul
 
-from brokerd.store.index_format import (
-    KEYS_PREFIX,
-    MOVES,
-    POWERS,
-    SHORT,
-    UNIQUE_KEY_PREFIX,
-    java_hash,
-    joined_hash,
-    keys_of,
-    positive,
-    property_value,
-)
+from brokerd.store.index_format import KEYS_PREFIX, UNIQUE_KEY_PREFIX, keys_of, positive, property_value
 from brokerd.store.record import MIN_RECORD_BYTES, DispatchRequest, parse_record
 from mqwire.codes import MessageSysFlag
+from mqwire.java_hash import MASK, MOVES, POWERS, SHORT, java_hash, joined_hash
 from mqwire.message import MESSAGE_MAGIC
 
 # Of a record with two IPv4 hosts: size, magic, physical offset, sysFlag, store timestamp, body length.
@@ -34,10 +24,9 @@ _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
 _UNUSUAL = (
     _HOSTS_V6 | MessageSysFlag.TRANSACTION_PREPARED_TYPE
 )  # a bit of PREPARED is in ROLLBACK too, as it happens not
-_MASK = 0xFFFFFFFF
 _CACHED_MAX = 1024
 _HEADS_MAX = 256  # of a topic: one for each client, for a millisecond
-_TAIL_POWER = 31**4 & _MASK
+_TAIL_POWER = 31**4 & MASK
 
 
 @dataclass(slots=True)
@@ -116,7 +105,7 @@ class IndexReader:
                         if head is None:
                             head = self._new_head(prefix, heads, key[:-4])
                         a, b, c, d = key[-4:]
-                        value = (head + a * 29791 + b * 961 + c * 31 + d) & _MASK
+                        value = (head + a * 29791 + b * 961 + c * 31 + d) & MASK
                         # As positive() has it.
                         hashes.append(value if value <= 0x7FFFFFFF else (0x100000000 - value) & 0x7FFFFFFF)
                         offsets.append(own_offset)
@@ -135,7 +124,7 @@ class IndexReader:
                             continue
                         size = len(key)
                         if size <= SHORT and key.isascii():  # joined_hash(), here
-                            value = (prefix * MOVES[size] + sum(map(mul, key, POWERS[size]))) & _MASK
+                            value = (prefix * MOVES[size] + sum(map(mul, key, POWERS[size]))) & MASK
                         else:
                             value = joined_hash(prefix, key)
                         hashes.append(value if value <= 0x7FFFFFFF else (0x100000000 - value) & 0x7FFFFFFF)
@@ -173,5 +162,5 @@ class IndexReader:
     def _new_head(self, prefix: int, heads: dict[bytes, int], head: bytes) -> int:
         if len(heads) >= _HEADS_MAX:
             heads.clear()
-        value = heads[head] = joined_hash(prefix, head) * _TAIL_POWER & _MASK
+        value = heads[head] = joined_hash(prefix, head) * _TAIL_POWER & MASK
         return value

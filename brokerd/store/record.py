@@ -34,6 +34,8 @@ BLANK_HEAD_BYTES: Final = BLANK.size
 MIN_RECORD_BYTES: Final = 91  # IPv4 hosts, no body, no topic, no properties
 
 _TAGS_PREFIX: Final = PROPERTY_TAGS.encode() + b"\x01"
+_TAGS_MAX: Final = 4096  # whose codes are remembered
+_TAG_BYTES_MAX: Final = 128
 _DELAY_PREFIX: Final = PROPERTY_DELAY_TIME_LEVEL.encode() + b"\x01"
 NOT_CONSUMABLE: Final = 0x4
 """This bit of sysFlag is set in TRANSACTION_PREPARED_TYPE and TRANSACTION_ROLLBACK_TYPE, and in no other type: such
@@ -233,7 +235,8 @@ class DispatchTagsCode:
         code = self._codes.get(value)
         if code is None:
             code = tags_code(value.decode("utf-8", "replace"))
-            if len(self._codes) < 4096:
+            # A longer one is not likely to come again, and what is remembered is every sender's to fill.
+            if len(value) <= _TAG_BYTES_MAX and len(self._codes) < _TAGS_MAX:
                 self._codes[value] = code
         return code
 

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from mqwire.checksum import crc32
 from mqwire.codes import MessageSysFlag
 from mqwire.errors import LocalProtocolError, RemoteProtocolError
+from mqwire.java_hash import hash_of_units, java_hash
 from mqwire.names import PROPERTY_CRC32
 
 MESSAGE_MAGIC: Final = 0xDAA320A7
@@ -119,14 +120,7 @@ def string_to_properties(text: str) -> dict[str, str]:
 
 def tags_code(tag: str) -> int:
     """The tag hash that ConsumeQueues and subscriptions hold: Java's String.hashCode, over UTF-16 units, signed."""
-    value = 0
-    if tag.isascii():
-        for unit in tag.encode():
-            value = (value * 31 + unit) & 0xFFFFFFFF
-    else:
-        encoded = tag.encode("utf-16-be", "surrogatepass")
-        for index in range(0, len(encoded), 2):
-            value = (value * 31 + (encoded[index] << 8 | encoded[index + 1])) & 0xFFFFFFFF
+    value = java_hash(tag.encode()) if tag.isascii() else hash_of_units(0, tag.encode("utf-16-be", "surrogatepass"))
     return value - 0x100000000 if value & 0x80000000 else value
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import brokerd.store
 from brokerd.store import MessageStore, StoreFormatError, StoreLockedError
+from brokerd.store.record import DispatchTagsCode
 from mqwire.message import decode_record, tags_code
 from tests.sim.memory_disk import Inode, MemoryDisk
 from tests.sim.store_harness import (
@@ -94,6 +95,14 @@ def test_consume_queue_entries_are_offset_size_and_tags_code() -> None:
         for result, code in zip(results, (tags_code("red"), 0), strict=True)
     )
     assert data == expected.ljust(20 * 16, b"\0")
+
+
+def test_codes_of_long_tags_are_not_remembered() -> None:
+    codes = DispatchTagsCode((1000,))
+    for tag in (b"t" * 128, b"t" * 129):
+        assert codes.of(b"orders", b"TAGS\x01%b\x02" % tag, 0) == tags_code(tag.decode())
+    assert b"t" * 128 in codes._codes
+    assert b"t" * 129 not in codes._codes
 
 
 def test_the_checkpoint_holds_rocketmqs_numbers_first() -> None:

@@ -13,8 +13,6 @@ from brokerd.store.index_format import (
     HEADER_BYTES,
     IndexHeader,
     file_bytes,
-    java_hash,
-    joined_hash,
     key_hash,
     keys_of,
     positive,
@@ -22,6 +20,7 @@ from brokerd.store.index_format import (
     unpack_header,
 )
 from brokerd.store.index_reader import IndexReader
+from mqwire.java_hash import java_hash, joined_hash
 from tests.sim.memory_disk import MemoryDisk
 from tests.sim.store_harness import ManualClock, message, open_store
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
+from collections.abc import Callable
 
 import pytest
 
@@ -251,6 +253,38 @@ def test_the_last_property_needs_no_separator_after_it() -> None:
 )
 def test_tag_hashes_are_javas(tag: str, code: int) -> None:
     assert tags_code(tag) == code
+
+
+@pytest.mark.parametrize("text", ["t", "ü", "\U0001f600"])
+@pytest.mark.parametrize("length", [127, 128, 129, 255, 256, 257, 511, 512, 513, 30_000])
+def test_the_hash_of_a_long_tag_is_javas(text: str, length: int) -> None:
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", (text * length).encode("utf-16-be")):
+        value = (31 * value + unit) % 2**32
+    assert tags_code(text * length) % 2**32 == value
+
+
+@pytest.mark.parametrize("character", ["t", "ü"])
+def test_a_long_tag_is_not_hashed_character_by_character(character: str) -> None:
+    assert lines_run(lambda: tags_code(character * 30_000)) < 3_000
+
+
+def lines_run(call: Callable[[], object]) -> int:
+    """How many lines of Python a call takes."""
+    lines = 0
+
+    def trace(_frame: object, event: str, _argument: object) -> object:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)  # type: ignore[arg-type] # a trace function returns the next one: a type without an end
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return lines
 
 
 MESSAGE_IDS = [

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from brokerd import acl_file, config_file
@@ -32,7 +32,7 @@ from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifi
 from mqwire.bodies import DataVersion
 from mqwire.codes import HighwaterRequestCode, RequestCode
 from mqwire.command import RemotingCommand
-from mqwire.trace_records import TraceKind, TraceRecord
+from mqwire.trace_records import TraceKind, TraceSubject, trace_subjects
 
 logger = logging.getLogger("brokerd.acl")
 
@@ -228,31 +228,30 @@ class AccessControl:
         rules = self._rules_the_machine(account, has_certificate=True)
         return None if rules else _refused(account, Need(kind, name, permission))
 
-    def refuses_traces(self, request: RemotingCommand, records: Sequence[TraceRecord], unreadable: int) -> str | None:
-        """For processors: whether a request that `check` has passed may write this to RMQ_SYS_TRACE_TOPIC.
+    def refuses_traces(self, request: RemotingCommand, body: bytes) -> str | None:
+        """For processors: whether a request that `check` has passed may write this, unfolded, to RMQ_SYS_TRACE_TOPIC.
 
-        Any account may write records of its own sends, to topics that it may send to, and of deliveries in its groups.
-        What is `unreadable`, or no record at all, is for those with a permission for that topic.
+        Any account may write records of its own sends, to topics that it may send to, and of deliveries in its groups. What cannot
+        be read, or is no record at all, is for those with a permission for that topic. Raises RemoteProtocolError for too many.
         """
         account = self._file.accounts.get(request.ext_fields.get(ACCESS_KEY, ""))
         if account is None:
             return "the account of this request no longer exists"
         if account.admin or account.infrastructure or names.RMQ_SYS_TRACE_TOPIC in account.topic_perms:
             return None
-        if unreadable or not records:
+        subjects = trace_subjects(body)
+        if not subjects:
             return f"{account.access_key} may send trace records to {names.RMQ_SYS_TRACE_TOPIC}, and this body is none"
-        needs = {
-            Need(Kind.GROUP, record.group, Permission.SUB)
-            if record.kind in (TraceKind.SUB_BEFORE, TraceKind.SUB_AFTER)
-            else Need(Kind.TOPIC, record.topic, Permission.PUB)
-            for record in records
-            # The end of a delivery names its group in newer clients only.
-            if record.group or record.kind is not TraceKind.SUB_AFTER
-        }
-        if any(record.kind is TraceKind.SUB_AFTER and not record.group for record in records) and not _receives(
-            account
-        ):
+        # The end of a delivery names its group in newer clients only.
+        unnamed = TraceSubject(TraceKind.SUB_AFTER, "")
+        if unnamed in subjects and not _receives(account):
             return f"{account.access_key} may receive in no group, and a trace record is about the end of a delivery"
+        needs = {
+            Need(Kind.GROUP, name, Permission.SUB)
+            if kind in (TraceKind.SUB_BEFORE, TraceKind.SUB_AFTER)
+            else Need(Kind.TOPIC, name, Permission.PUB)
+            for kind, name in subjects - {unnamed}
+        }
         return next(filter(None, (_refused(account, need) for need in needs)), None)
 
     def is_infrastructure(self, request: RemotingCommand, *, has_certificate: bool) -> bool:

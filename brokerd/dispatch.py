@@ -117,18 +117,18 @@ class Dispatcher:
         monotonic = self._broker.clock.monotonic
         until_s = monotonic() + _TURN_S
         for number, command in enumerate(commands):
-            if command.flag & 1:
-                self._take_answer(peer, command)
-                continue
-            if command.code in SEND_CODES:
+            if command.code in SEND_CODES and not command.flag & 1:
                 sends.append(command)
                 if len(sends) < _SENDS_PER_TURN:
                     continue
-                self._send(peer, sends)
-                return number + 1
+                return number + 1 - self._left_by(peer, sends, until_s)
             if sends:
-                self._send(peer, sends)
+                if unsent := self._left_by(peer, sends, until_s):
+                    return number - unsent
                 sends = []
+            if command.flag & 1:
+                self._take_answer(peer, command)
+                continue
             if not left or peer.pending_bytes > (PAUSE_READING_BYTES if peer.proven else PAUSE_STRANGER_BYTES):
                 return number
             left -= 1
@@ -142,9 +142,7 @@ class Dispatcher:
                 self._handle(peer, command)
             if monotonic() > until_s:
                 left = 0
-        if sends:
-            self._send(peer, sends)
-        return len(commands)
+        return len(commands) - (self._left_by(peer, sends, until_s) if sends else 0)
 
     def _rest(self, took_s: float) -> None:
         self._looks_took_s += took_s
@@ -158,13 +156,15 @@ class Dispatcher:
         except Exception:
             logger.exception("%r: its answer %d could not be handed on", peer, answer.opaque)
 
-    def _send(self, peer: Peer, requests: list[RemotingCommand]) -> None:
+    def _left_by(self, peer: Peer, requests: list[RemotingCommand], until_s: float) -> int:
+        """Serve these sends; returns how many of them are left for the next turn."""
         try:
-            self._sends.process(peer, requests)
+            return len(requests) - self._sends.process(peer, requests, until_s)
         except Exception:
             logger.exception("%r: %d sends failed", peer, len(requests))
             for request in requests:
                 self._answer_failure(peer, request)
+            return 0
 
     def _handle(self, peer: Peer, request: RemotingCommand) -> None:
         broker = self._broker

@@ -6,7 +6,9 @@ each request gets its answer. A request that is refused costs the others nothing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from operator import length_hint
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from brokerd.acl import credential_of, is_platforms
@@ -31,7 +33,6 @@ from mqwire.compression import decompress
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import CRC32_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, decode_batch_columns
 from mqwire.names import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_TRACE_TOPIC
-from mqwire.trace_records import read_traces
 
 if TYPE_CHECKING:
     from brokerd.acl import AccessControl
@@ -103,11 +104,12 @@ class _Spending:
         share[0] += 1
         share[1] += size_bytes
 
-    def add(self, credential: str, topic: str, messages: int) -> None:
-        """A request that was counted as one was a batch: these are the others in it."""
+    def add(self, credential: str, topic: str, messages: int, size_bytes: int = 0) -> None:
+        """A request that was counted held more: the others of a batch, or what its body unfolds to."""
         share = self._shares[credential, topic]
         assert not isinstance(share, str), "a refused request is not taken apart"
         share[0] += messages
+        share[1] += size_bytes
 
     def settle(self) -> None:
         """Count what was taken against the quotas."""
@@ -133,24 +135,37 @@ class SendMessageProcessor:
         )
         self._max_body_bytes = broker.config.max_message_size_bytes
         self._since_s = 0.0  # when the sends of this wake-up were taken up
+        self._is_unusual = False  # one of them takes longer than a message that is only stored
 
-    def process(self, peer: Peer, requests: Sequence[RemotingCommand]) -> None:
-        """Append what is in `requests` and answer each, at once or when it is held as the flush type asks."""
+    def process(self, peer: Peer, requests: Sequence[RemotingCommand], until_s: float = math.inf) -> int:
+        """Append what is in `requests` and answer each, at once or when it is held as the flush type asks. Returns how many:
+        batches, trace records and the like end at `until_s`, after one at least.
+        """
         broker = self._broker
         self._since_s = broker.clock.monotonic()
+        self._is_unusual = False
         refusal = broker.refuses_sends()
         messages: list[MessageToStore] = []
         taken: list[_Taken] = []
         credential = ""
         spent = _Spending(broker.quotas) if broker.quotas.are_set else None
-        for request in requests:
+        left = 0
+        rest = iter(requests)
+        for request in rest:
+            # Without a look at the clock for each message that is only stored.
+            if self._is_unusual and broker.clock.monotonic() > until_s:
+                left = 1 + length_hint(rest)
+                break
             try:
                 if refusal is not None:
                     raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
                 header, queue_id = self._check(peer, request)
                 if spent is not None:
                     spent.count(credential_of(broker.acl, request), header[0].topic, len(request.body))
+                if header[0].topic == RMQ_SYS_TRACE_TOPIC and broker.acl is not None:
+                    self._check_traces(broker.acl, request, header[0].sys_flag, spent)
                 if header[0].batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
+                    self._is_unusual = True
                     batch = self._batch(peer, header, queue_id, request.body)
                     if spent is not None:
                         spent.add(credential_of(broker.acl, request), batch.topic, len(batch.bodies) - 1)
@@ -174,6 +189,7 @@ class SendMessageProcessor:
         self._append(peer, taken, messages, credential)
         if spent is not None:
             spent.settle()
+        return len(requests) - left
 
     def _append(self, peer: Peer, taken: list[_Taken], messages: list[MessageToStore], credential: str) -> None:
         """Store and answer; `taken` are the requests of `messages`, one for each."""
@@ -254,9 +270,29 @@ class SendMessageProcessor:
         if origin.sys_flag & MessageSysFlag.TRANSACTION_MASK:
             # Without the property, RocketMQ stores it as it is: acknowledged, and in no queue for ever.
             raise no_transactions()
-        if topic == RMQ_SYS_TRACE_TOPIC and broker.acl is not None:
-            _check_traces(broker.acl, request, origin.sys_flag)
         return header, queue_id
+
+    def _check_traces(
+        self, acl: AccessControl, request: RemotingCommand, sys_flag: int, spent: _Spending | None
+    ) -> None:
+        """Raise Refusal for trace records of messages that are not the sender's, and RemoteProtocolError for a damaged body."""
+        self._is_unusual = True
+        size_bytes = len(request.body)
+        if size_bytes > _TRACE_BODY_MAX_BYTES:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, f"trace records take at most {_TRACE_BODY_MAX_BYTES} bytes a message"
+            )
+        unfolded_bytes = _TRACE_BODY_MAX_BYTES  # a damaged body may take as much
+        try:
+            body = decompress(bytes(request.body), sys_flag, max_body_bytes=_TRACE_BODY_MAX_BYTES)
+            unfolded_bytes = len(body)
+        finally:
+            if spent is not None:
+                # Records are read as they unfold, and are only then refused.
+                spent.add(credential_of(acl, request), RMQ_SYS_TRACE_TOPIC, 0, unfolded_bytes - size_bytes)
+        remark = acl.refuses_traces(request, body)
+        if remark is not None:
+            raise Refusal(ResponseCode.NO_PERMISSION, remark)
 
     def _message(
         self, peer: Peer, request: RemotingCommand, header: SendHeader, queue_id: int
@@ -294,6 +330,7 @@ class SendMessageProcessor:
             ),
         )
         if special or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            self._is_unusual = True
             message = self._special.prepare(origin, message, credential_of(self._broker.acl, request))
         return message, unique_key
 
@@ -335,6 +372,7 @@ class SendMessageProcessor:
 
     def _resolve_topic(self, origin: SendOrigin) -> TopicConfig:
         """The topic's configuration, created if that is allowed; raises Refusal."""
+        self._is_unusual = True
         broker = self._broker
         topic = origin.topic
         remark = invalid_topic(topic)
@@ -363,18 +401,6 @@ class SendMessageProcessor:
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden: perm {config.perm}"
             )
         return config
-
-
-def _check_traces(acl: AccessControl, request: RemotingCommand, sys_flag: int) -> None:
-    """Raise Refusal for trace records of messages that are not the sender's, and RemoteProtocolError for a damaged body."""
-    if len(request.body) > _TRACE_BODY_MAX_BYTES:
-        raise Refusal(
-            ResponseCode.MESSAGE_ILLEGAL, f"trace records take at most {_TRACE_BODY_MAX_BYTES} bytes a message"
-        )
-    body = decompress(bytes(request.body), sys_flag, max_body_bytes=_TRACE_BODY_MAX_BYTES)
-    remark = acl.refuses_traces(request, *read_traces(body))
-    if remark is not None:
-        raise Refusal(ResponseCode.NO_PERMISSION, remark)
 
 
 def _refuse_special_batch(header: SendHeader, properties: Sequence[bytes]) -> None:

@@ -255,7 +255,7 @@ def _encode_binary_header(command: RemotingCommand) -> bytes:
 
 
 def decode_ext_fields(raw: bytes) -> dict[str, str]:
-    """Extension fields from their binary form, the last one of each name; raises RemoteProtocolError for lengths that do not fit."""
+    """Extension fields from their binary form, of each name the last; raises RemoteProtocolError for lengths that do not fit."""
     fields: dict[str, str] = {}
     position = 0
     end = len(raw)

@@ -26,8 +26,8 @@ class FieldLayout:
     """One shape of a field area, seen in `raw`.
 
     Values of fields named in `varying` are taken apart, all else is constant. `unpack(raw)` gives constants at even
-    places and varying values at odd ones, in the order of `varying_names`; `fields` are all fields as `raw` had them. Of a name that
-    stands there twice, as Java's signing client writes them, the last one counts, as in Java's map.
+    places and varying values at odd ones, in the order of `varying_names`; `fields` are all fields as `raw` had them.
+    Of a name that stands there twice, as Java's signing client writes each, the last counts, as in Java's map.
     """
 
     __slots__ = ("constants", "fields", "has_constant_fields", "unpack", "varying_names")

@@ -44,8 +44,8 @@ def hash_of_units(head: int, units: bytes) -> int:
 
 
 def _joins(lane_bits: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """By what the hash before it counts when a block follows, and for each step of joining lanes: their width, what masks every other
-    one, and by what the left one of a pair counts.
+    """By what the hash before it counts when a block follows, and for each step of joining lanes: their width, what masks every
+    other one, and by what the left one of a pair counts.
     """
     power = 31
     steps = []

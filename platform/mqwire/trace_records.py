@@ -18,11 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final, NamedTuple
+
+from mqwire.errors import RemoteProtocolError
 
 _FIELD_END = "\x01"
 _RECORD_END = "\x02"
-# Clients send what they have collected once it reaches 128,000 characters, which is some hundreds of records.
-RECORDS_MAX = 4_096
+# Clients send what they have collected once it reaches 128,000 characters, of records of a hundred and more; Java's adds what it
+# has of one more batch, of up to 1,024 messages, before it looks.
+RECORDS_MAX = 2_500
+# Clients collect by topic; our own puts a hundred records of any into one message.
+SUBJECTS_MAX = 256
 _FIELDS_MAX = 16
 
 
@@ -34,6 +40,10 @@ class TraceKind(Enum):
     SUB_AFTER = "SubAfter"
     END_TRANSACTION = "EndTransaction"
     RECALL = "Recall"
+
+
+_FEWEST_FIELDS: Final = {"Pub": 13, "SubBefore": 7, "SubAfter": 6, "EndTransaction": 12, "Recall": 7}
+_SUBJECT_AT: Final = {"SubBefore": 3, "SubAfter": 8}  # the group; the topic of others is the fourth
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,38 @@ def read_traces(body: bytes, *, about: str = "") -> tuple[list[TraceRecord], int
         except (ValueError, IndexError):
             unreadable += 1
     return records, unreadable
+
+
+class TraceSubject(NamedTuple):
+    """What a record is about: the topic that was sent to or, of a delivery, the group. Clients before 5.0 name none for its end."""
+
+    kind: TraceKind
+    name: str
+
+
+def trace_subjects(body: bytes) -> set[TraceSubject] | None:
+    """What the records of a trace message are about, each once; None when one of them is no record. Numbers and times are not read.
+
+    Raises RemoteProtocolError for more records, or more that they are about, than clients send: so that no body is costly.
+    """
+    texts = body.decode("utf-8", "replace").split(_RECORD_END, RECORDS_MAX)
+    if len(texts) > RECORDS_MAX and texts.pop():
+        raise RemoteProtocolError(f"a message takes at most {RECORDS_MAX} trace records: send them in several")
+    subjects: set[tuple[str, str]] = set()
+    for text in texts:
+        if not text:
+            continue
+        fields = text.split(_FIELD_END, _FIELDS_MAX)
+        kind = fields[0]
+        if len(fields) < _FEWEST_FIELDS.get(kind, _FIELDS_MAX + 2):
+            return None
+        place = _SUBJECT_AT.get(kind, 4)
+        subjects.add((kind, fields[place] if len(fields) > place else ""))
+    if len(subjects) > SUBJECTS_MAX:
+        raise RemoteProtocolError(
+            f"the trace records of a message are about at most {SUBJECTS_MAX} topics and groups: send them in several"
+        )
+    return {TraceSubject(TraceKind(kind), _text(name)) for kind, name in subjects}
 
 
 def write_traces(records: Iterable[TraceRecord]) -> bytes:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mqwire.trace_records import RECORDS_MAX, TraceKind, TraceRecord, read_traces, write_traces
+from mqwire.errors import RemoteProtocolError
+from mqwire.trace_records import (
+    RECORDS_MAX,
+    SUBJECTS_MAX,
+    TraceKind,
+    TraceRecord,
+    read_traces,
+    trace_subjects,
+    write_traces,
+)
 
 PUB = TraceRecord(
     TraceKind.PUB,
@@ -106,6 +115,54 @@ def test_what_is_no_record_is_counted(text: bytes) -> None:
 def test_of_a_body_of_very_many_records_the_rest_counts_as_one_that_cannot_be_read() -> None:
     records, unreadable = read_traces(body("Recall", "1", "r", "g", "t", "M", "true") * (RECORDS_MAX + 2))
     assert (len(records), unreadable) == (RECORDS_MAX, 1)
+
+
+def test_the_subjects_of_records_are_what_reading_them_whole_says() -> None:
+    text = (
+        write_traces([PUB, PUB, BEFORE, AFTER])
+        + body("Recall", "1", "r", "g", "recalled", "M", "true")
+        + body("EndTransaction", "1", "r", "g", "ended", "M", "", "", "h", "0", "T", "COMMIT_MESSAGE", "true")
+        + body("SubAfter", "R", "M", "7", "true", "k")
+    )
+    records, unreadable = read_traces(text)
+    of_groups = (TraceKind.SUB_BEFORE, TraceKind.SUB_AFTER)
+    expected = {(record.kind, record.group if record.kind in of_groups else record.topic) for record in records}
+    assert (trace_subjects(text), unreadable) == (expected, 0)
+
+
+@pytest.mark.parametrize("text", [b"hello", b"Pub\x01", b"Pub\x01soon\x01r\x01g", b"\xff\xfe", body("SubAfter", "R")])
+def test_what_is_no_record_has_no_subjects(text: bytes) -> None:
+    assert trace_subjects(write_traces([PUB]) + text) is None
+
+
+def test_records_without_end_have_no_subjects() -> None:
+    recall = body("Recall", "1", "r", "g", "t", "M", "true")
+    assert trace_subjects(recall * RECORDS_MAX) == {(TraceKind.RECALL, "t")}
+    with pytest.raises(RemoteProtocolError, match="at most"):
+        trace_subjects(recall * (RECORDS_MAX + 1))
+
+
+def test_subjects_without_end_are_refused() -> None:
+    recalls = [body("Recall", "1", "r", "g", f"t{number}", "M", "true") for number in range(SUBJECTS_MAX + 1)]
+    assert len(trace_subjects(b"".join(recalls[:-1])) or ()) == SUBJECTS_MAX
+    with pytest.raises(RemoteProtocolError, match="topics and groups"):
+        trace_subjects(b"".join(recalls))
+
+
+def test_a_full_message_of_javas_client_is_within_the_bounds() -> None:
+    # It sends once it has 128,000 characters: by then it may have put in all of one more batch of 1,024 messages.
+    after = TraceRecord(
+        TraceKind.SUB_AFTER,
+        "7F" * 16,
+        1_700_000_000_000,
+        request_id="7F" * 16,
+        group="g",
+        cost_ms=1,
+        is_success=True,
+        code=0,
+    )
+    size = len(write_traces([after]))
+    assert trace_subjects(write_traces([after]) * (128_000 // size + 1024)) == {(TraceKind.SUB_AFTER, "g")}
 
 
 def test_records_of_other_messages_are_passed_over_when_one_is_looked_for() -> None:

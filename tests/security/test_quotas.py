@@ -14,11 +14,14 @@ from mqwire.acl import SessionCredentials, sign_request
 from mqwire.bodies import ConsumerData, HeartbeatData, KVTable, SubscriptionData, SubscriptionGroupConfig
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.compression import CompressionType, compress
 from mqwire.headers_pull import PullMessageRequestHeader, QueryMessageRequestHeader, ViewMessageRequestHeader
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
 from mqwire.headers_topic import CreateTopicRequestHeader
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
+from tests.brokerd.acl_accounts import MakeAclBroker
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
-from tests.security.accounts import PLATFORM, PROGRAM, TENANT_ADMIN, ask
+from tests.security.accounts import ACCOUNTS, PLATFORM, PROGRAM, TENANT_ADMIN, ask
 from tests.security.live_broker import send_request
 
 
@@ -490,3 +493,18 @@ def test_buckets_in_use_are_not_all_looked_at_for_each_new_one(
     for number in range(10_100):
         quotas.pulled("tenant-app", f"busy-{number}", 1, 1)
     assert looks.call_count == 1
+
+
+@pytest.mark.parametrize("body", [b"no trace record " * 10_000, b"x" * 1_000_000])
+def test_refused_trace_records_count_as_what_they_unfold_to(make_acl_broker: MakeAclBroker, body: bytes) -> None:
+    broker = make_acl_broker(ACCOUNTS, traceTopicEnable="true", quotaCredentialBytesPerSecond="100000")
+    broker.create_topic("orders", queues=1)
+    request = send_request(b"", PROGRAM)
+    packed, flags = compress(body, CompressionType.ZSTD)
+    assert len(packed) < 1000
+    request.body = packed
+    request.ext_fields.update({"b": RMQ_SYS_TRACE_TOPIC, "f": str(flags)})
+    sign_request(request, PROGRAM)
+    assert broker.answer(request).code in (ResponseCode.NO_PERMISSION, ResponseCode.MESSAGE_ILLEGAL)
+    answer = send(broker)
+    assert (answer.code, "quotaCredentialBytesPerSecond" in (answer.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)

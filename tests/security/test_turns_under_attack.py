@@ -9,18 +9,22 @@ import logging
 import math
 import struct
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
+from mqwire import trace_records
 from mqwire.acl import SessionCredentials
 from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from mqwire.codes import RequestCode
+from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.compression import CompressionType, compress
 from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHeader
 from mqwire.message import BatchItem, encode_batch_body
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
 from mqwire.turns import SHARE_S
 from tests.brokerd.acl_accounts import SEND_FIELDS, MakeAclBroker
-from tests.brokerd.broker_under_test import BrokerUnderTest
+from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.security.accounts import ACCOUNTS, PROGRAM, signed
 from tests.security.live_broker import MEBIBYTE, send_request
 from tests.security.virtual_broker import COMMAND_S, Attack, Gap, VirtualBroker
@@ -239,3 +243,64 @@ def test_looks_leave_as_much_time_to_others_as_they_take(under_attack: RunAttack
     gaps = under_attack(looks_over_many_connections)[1]
     looks = sum(gap.commands for gap in gaps)
     assert looks * LOOK_S <= len(gaps) * COMMAND_S + LOOK_S
+
+
+TRACE = b"\x01".join((b"Pub", b"1", b"r", b"g", b"t", b"M", b"", b"", b"h", b"1", b"1", b"0", b"O", b"true")) + b"\x02"
+
+
+def send_of_traces(body: bytes) -> RemotingCommand:
+    packed, flags = compress(body, CompressionType.ZSTD)
+    fields = {**SEND_FIELDS, "b": RMQ_SYS_TRACE_TOPIC, "f": str(flags)}
+    return signed(RequestCode.SEND_MESSAGE_V2, PROGRAM, fields, body=packed)
+
+
+def batch() -> RemotingCommand:
+    fields = {**SEND_FIELDS, "b": "orders", "m": "true"}
+    return signed(RequestCode.SEND_BATCH_MESSAGE, PROGRAM, fields, body=encode_batch_body([BatchItem(0, b"x", b"")]))
+
+
+@pytest.mark.parametrize("make", [lambda: send_of_traces(TRACE), lambda: send_of_traces(b"unreadable"), batch])
+def test_sends_that_take_long_end_their_turn(
+    make_acl_broker: MakeAclBroker, monkeypatch: pytest.MonkeyPatch, make: Callable[[], RemotingCommand]
+) -> None:
+    broker = make_acl_broker(ACCOUNTS, traceTopicEnable="true")
+    broker.create_topic("orders")
+    slow = iter(range(10**6))
+    monkeypatch.setattr(broker.clock, "monotonic", lambda: 0.0015 * next(slow))  # more than a turn between two looks
+    peer = RecordingPeer()
+    requests = [make() for _ in range(10)]
+    turns = []
+    while sum(turns) < len(requests):
+        turns.append(broker.broker.dispatcher.dispatch(peer, requests[sum(turns) :]))
+    assert turns == [1] * len(requests)
+    assert [answer.opaque for answer in peer.take()] == [request.opaque for request in requests]
+
+
+def test_sends_that_are_only_stored_are_stored_together_without_a_look_at_the_clock_each(
+    make_acl_broker: MakeAclBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make_acl_broker(ACCOUNTS)
+    broker.create_topic("orders")
+    looks = 0
+
+    def monotonic() -> float:
+        nonlocal looks
+        looks += 1
+        return 0.0
+
+    monkeypatch.setattr(broker.clock, "monotonic", monotonic)
+    looks_for = []
+    for count in (1, 128):
+        looks = 0
+        assert broker.broker.dispatcher.dispatch(RecordingPeer(), [send_request(b"x", PROGRAM)] * count) == count
+        looks_for.append(looks)
+    assert looks_for[0] == looks_for[1]
+
+
+def test_records_of_traces_are_not_read_whole_to_be_refused(
+    make_acl_broker: MakeAclBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_records, "_record", Mock(side_effect=AssertionError("read whole")))
+    broker = make_acl_broker(ACCOUNTS, traceTopicEnable="true")
+    codes = [broker.answer(send_of_traces(TRACE * count)).code for count in (1, trace_records.RECORDS_MAX + 1)]
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL]

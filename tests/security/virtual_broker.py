@@ -138,10 +138,11 @@ class VirtualBroker:
             handle(peer, request)
             self._served(peer, request)
 
-        def sent(peer: Any, requests: Sequence[RemotingCommand]) -> None:
-            send(peer, requests)
-            for request in requests:
+        def sent(peer: Any, requests: Sequence[RemotingCommand], until_s: float) -> int:
+            count = send(peer, requests, until_s)
+            for request in requests[:count]:
                 self._served(peer, request)
+            return count
 
         self._monkeypatch.setattr(dispatcher, "_handle", handled)
         self._monkeypatch.setattr(dispatcher._sends, "process", sent)

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from brokerd.store import GetResult, SendCounts
-from mqwire.metering import InRow, OutRow
+from mqwire.metering import OTHERS, InRow, OutRow, others_of
+
+# Pairs of topic and group that have a row of their own in the records of an hour, of one access key and of all. Each pull can name
+# another pair, and each row is kept here, in the log, in the lake and in the table of usage.
+PAIRS_OF_CREDENTIAL_MAX: Final = 2_000
+PAIRS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +35,17 @@ class Interval:
 
 
 class Meter:
-    """The counts of the open interval. Counting is on the hot path: a look-up for each batch of sends, and for each pull."""
+    """The counts of the open interval. Counting is on the hot path: a look-up for each batch of sends, and for each pull.
+
+    Of pulls each (topic, group, credential) has a count of its own, as far as pairs have rows; what is beyond is counted together,
+    for each credential, under OTHERS.
+    """
 
     def __init__(self) -> None:
         self.sends: dict[str, SendCounts] = {}  # by credential; add with `sends_of`
         self._pulls: dict[tuple[str, str, str], list[int]] = {}
+        self._pairs: dict[str, set[tuple[str, str]]] = {}  # that have rows in this hour, by credential
+        self._pair_count = 0
         self._reported: dict[str, list[OutRow]] = {}  # by origin: never merged, so that each can be recognised
 
     def sends_of(self, credential: str) -> SendCounts:
@@ -47,10 +59,27 @@ class Meter:
         """The messages of `result` were handed to a consumer."""
         count = self._pulls.get((topic, group, credential))
         if count is None:
-            count = self._pulls[topic, group, credential] = [0, 0, 0]
+            count = self._new_count(topic, group, credential)
         count[0] += result.count
         count[1] += result.body_bytes
         count[2] += result.units
+
+    def _new_count(self, topic: str, group: str, credential: str) -> list[int]:
+        """Where the pulls of a pair that has no count are counted."""
+        pairs = self._pairs.setdefault(credential, set())
+        if (topic, group) not in pairs:
+            # The counts may be of more hours than the pairs: a slave keeps them until a master takes them.
+            is_full = max(self._pair_count, len(self._pulls)) >= PAIRS_MAX
+            if group == OTHERS or is_full or len(pairs) >= PAIRS_OF_CREDENTIAL_MAX:
+                return self._pulls.setdefault((others_of(topic), OTHERS, credential), [0, 0, 0])
+            pairs.add((topic, group))
+            self._pair_count += 1
+        return self._pulls.setdefault((topic, group, credential), [0, 0, 0])
+
+    def begin_hour(self) -> None:
+        """Let other pairs have rows of their own from now on."""
+        self._pairs.clear()
+        self._pair_count = 0
 
     def add_out(self, rows: Iterable[OutRow]) -> None:
         """Pulls that were counted elsewhere. An origin's rows come together, once."""
@@ -58,7 +87,9 @@ class Meter:
             if row.origin:
                 self._reported.setdefault(row.origin, []).append(row)
                 continue
-            count = self._pulls.setdefault((row.topic, row.group, row.credential), [0, 0, 0])
+            count = self._pulls.get((row.topic, row.group, row.credential))
+            if count is None:
+                count = self._new_count(row.topic, row.group, row.credential)
             count[0] += row.messages
             count[1] += row.bytes
             count[2] += row.units

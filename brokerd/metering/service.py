@@ -66,8 +66,10 @@ _LOOK_PERIOD_S: Final = 0.1
 _AFTER_FAILURE_S: Final = 10.0
 _RECORDS_AT_A_TIME: Final = 200  # of a recount: less than a millisecond of the event loop
 _SEALED_MAX: Final = 120  # intervals that wait; after these the open one goes on
+_SEALED_ROWS_MAX: Final = 50_000  # of what was pulled in those
 _STOP_TIMEOUT_S: Final = 1.5
 _RECORD_BYTES_MAX: Final = 1024 * 1024
+_HOUR_MS: Final = 3_600_000
 _JOURNAL_RECORDS_BACK: Final = 240  # that are looked through for intervals of the journal: those that wait are fewer
 
 
@@ -100,6 +102,7 @@ class MeteringService:
         self._broker = broker
         self._interval_ms = broker.config.metering_interval_ms
         self.meter: Meter | None = None  # what counts now; None: this replica does not lead, or metering is off
+        self._hour = 0  # whose pairs of topic and group have rows
         self._epoch = -1
         # Where this leadership's counting began; what lies in front of it is counted from the log.
         self._lead_offset = 0
@@ -280,6 +283,8 @@ class MeteringService:
         self._next_seal_ms = self._after(now_ms)
         if self.meter is None or len(self._sealed) >= _SEALED_MAX:
             return
+        if sum(len(interval.messages_out) for interval in self._sealed) >= _SEALED_ROWS_MAX:
+            return
         end_offset = self._broker.store.end_offset
         self._sealed.append(
             self.meter.take(
@@ -290,10 +295,20 @@ class MeteringService:
                 clock_step_ms=self._time.step_ms,
             )
         )
+        self._begin_hour_if_due()
         if self.closed and self._closing is None:
             self._closing = self._sealed[-1]
         self._open_offset = end_offset
         self._open_ms = max(self._open_ms + 1, now_ms)  # no two intervals have the same begin: the journal's key
+
+    def _begin_hour_if_due(self) -> None:
+        # Usage is counted by the hour: with the same pairs throughout, its rows are no more than a record's.
+        hour = self._now_ms() // _HOUR_MS
+        if hour != self._hour:
+            self._hour = hour
+            for meter in (self.meter, self._reporter.meter):
+                if meter is not None:
+                    meter.begin_hour()
 
     def _may_record(self, end_offset: int) -> bool:
         # While sends are refused, for a role that is moving, nothing else may lengthen the log either.
@@ -496,6 +511,8 @@ class MeteringService:
     async def _keep_reporting(self) -> None:
         while True:
             await self._reporter.pause(self._interval_ms / 1000)
+            if not self._broker.replica.leads:
+                self._begin_hour_if_due()
             if not self._broker.replica.leads and self._reporter.prepare():
                 # With its number in the journal, a report that is sent again after a crash is known.
                 await self._note()

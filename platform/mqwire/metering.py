@@ -15,10 +15,29 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from mqwire import names
 from mqwire.errors import RemoteProtocolError
 
 METERING_VERSION: Final = 1
 UNIT_BYTES: Final = 4096
+
+# In place of a topic and a group: what was handed out of very many topics to very many groups, in one row. No topic or group can
+# have this name.
+OTHERS: Final = "(others)"
+
+# These stand in every broker, and clients may use them as any other topic.
+_OPEN_TOPICS: Final = frozenset({names.RMQ_SYS_BENCHMARK_TOPIC, names.AUTO_CREATE_TOPIC_KEY_TOPIC})
+# Topics of RocketMQ and of Highwater themselves: no tenant's usage. Retry and dead-letter topics are the tenant's.
+INTERNAL_TOPICS: Final = tuple(
+    sorted(
+        value
+        for name, value in vars(names).items()
+        if name.startswith("RMQ_SYS_") and isinstance(value, str) and value not in _OPEN_TOPICS
+    )
+)
+# Not "RMQ_SYS_": that begins some names above, and others that a broker makes for any client.
+INTERNAL_PREFIX: Final = names.SYSTEM_TOPIC_PREFIX
+_INTERNAL_OTHERS: Final = INTERNAL_PREFIX + OTHERS
 
 _INT64_MAX: Final = 2**63 - 1
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_INT64_MAX)]
@@ -59,7 +78,10 @@ class InRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Messages handed to consumers of a group, each time that they were. Several rows may have the same topic, group and key."""
+    """Messages handed to consumers of a group, each time that they were. Several rows may have the same topic, group and key.
+
+    Where the group is OTHERS the row is of many groups, and its topic is what `others_of` gives.
+    """
 
     topic: _Name
     group: _Name
@@ -164,6 +186,11 @@ def report_origin(replica_id: int, number: int) -> str:
 def record_origin(epoch: int, sequence: int) -> str:
     """The origin of what this record said, which was lost from the log when its leader was replaced, and is reported again."""
     return f"record-{epoch}-{sequence}"
+
+
+def others_of(topic: str) -> str:
+    """The topic of the row that stands for this one among others: usage where this one is usage, and no one's where it is no one's."""
+    return _INTERNAL_OTHERS if topic in INTERNAL_TOPICS or topic.startswith(INTERNAL_PREFIX) else OTHERS
 
 
 def units_of(body_bytes: int) -> int:

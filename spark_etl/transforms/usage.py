@@ -7,21 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from mqwire import names
+from mqwire.metering import INTERNAL_PREFIX, INTERNAL_TOPICS
 from spark_etl.transforms.time import HOUR_MS, hour_begin_ms
-
-# These stand in every broker, and clients may use them as any other topic.
-_OPEN_TOPICS: Final = frozenset({names.RMQ_SYS_BENCHMARK_TOPIC, names.AUTO_CREATE_TOPIC_KEY_TOPIC})
-# Topics of RocketMQ and of Highwater themselves: no tenant's usage. Retry and dead-letter topics are the tenant's.
-INTERNAL_TOPICS: Final = tuple(
-    sorted(
-        value
-        for name, value in vars(names).items()
-        if name.startswith("RMQ_SYS_") and isinstance(value, str) and value not in _OPEN_TOPICS
-    )
-)
-# Not "RMQ_SYS_": that begins some names above, and others that a broker makes for any client.
-INTERNAL_PREFIX: Final = names.SYSTEM_TOPIC_PREFIX
 
 USAGE_KEY: Final = ("cluster", "hour_ms", "direction", "topic", "consumer_group", "credential", "kind")
 USAGE_COUNTS: Final = ("messages", "bytes", "units")

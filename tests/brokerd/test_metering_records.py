@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brokerd.metering import meter as meter_module
 from brokerd.metering.meter import Interval, Meter
 from brokerd.metering.records import (
     Recorded,
@@ -101,6 +102,88 @@ def test_pulls_can_be_taken_a_part_at_a_time_and_an_origins_rows_stay_together()
         taken.append([(row.group, row.origin) for row in rows])
     of_origin = [[(f"g{number}", origin) for number in range(3)] for origin in ("a", "b")]
     assert taken == [[("g0", ""), ("g1", "")], [("g2", ""), *of_origin[0]], of_origin[1]]
+
+
+def pulled_by(meter: Meter, topic: str, group: str, credential: str = "AK", messages: int = 1) -> None:
+    result = GetResult(GetMessageStatus.FOUND, messages, 0, 1, [], messages, 300, 10 * messages, messages)
+    meter.pulled(topic, group, credential, result)
+
+
+def rows_of(meter: Meter) -> list[tuple[str, str, str, int, int, int]]:
+    return [
+        (row.topic, row.group, row.credential, row.messages, row.bytes, row.units)
+        for row in meter.take(start_ms=0, end_ms=0, start_offset=0, end_offset=0).messages_out
+    ]
+
+
+def test_beyond_so_many_pairs_a_keys_pulls_are_counted_in_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter_module, "PAIRS_OF_CREDENTIAL_MAX", 2)
+    meter = Meter()
+    for number in range(5):
+        for _ in range(2):
+            pulled_by(meter, f"t{number}", f"g{number}", messages=number + 1)
+    pulled_by(meter, "t3", "g3", "another-key")
+    assert rows_of(meter) == [
+        ("(others)", "(others)", "AK", 24, 240, 24),
+        ("t0", "g0", "AK", 2, 20, 2),
+        ("t1", "g1", "AK", 4, 40, 4),
+        ("t3", "g3", "another-key", 1, 10, 1),
+    ]
+
+
+def test_beyond_so_many_pairs_of_all_keys_each_key_has_one_row_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter_module, "PAIRS_MAX", 2)
+    meter = Meter()
+    for number in range(4):
+        pulled_by(meter, "orders", "g", f"AK{number}")
+    assert [row[:3] for row in rows_of(meter)] == [
+        ("(others)", "(others)", "AK2"),
+        ("(others)", "(others)", "AK3"),
+        ("orders", "g", "AK0"),
+        ("orders", "g", "AK1"),
+    ]
+
+
+def test_what_is_no_ones_usage_is_not_in_the_row_of_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter_module, "PAIRS_OF_CREDENTIAL_MAX", 0)
+    meter = Meter()
+    for topic in ("orders", "%RETRY%g", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x", "SCHEDULE_TOPIC_XXXX"):
+        pulled_by(meter, topic, "g")
+    assert [(topic, messages) for topic, _, _, messages, _, _ in rows_of(meter)] == [
+        ("(others)", 3),
+        ("rmq_sys_(others)", 3),
+    ]
+
+
+def test_the_pairs_with_rows_are_the_same_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter_module, "PAIRS_OF_CREDENTIAL_MAX", 1)
+    meter = Meter()
+    named = []
+    for group in ("first", "second", "first"):
+        pulled_by(meter, "orders", group)
+        named += [row[1] for row in rows_of(meter)]
+    meter.begin_hour()
+    pulled_by(meter, "orders", "second")
+    assert [*named, rows_of(meter)[0][1]] == ["first", "(others)", "first", "second"]
+
+
+def test_pulls_that_were_counted_elsewhere_have_no_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter_module, "PAIRS_OF_CREDENTIAL_MAX", 2)
+    meter, former = Meter(), Meter()
+    for number in range(5):
+        pulled_by(former, "orders", f"g{number}")
+    pulled_by(meter, "orders", "g9")
+    meter.add_out(former.take_out())
+    assert [(row[1], row[3]) for row in rows_of(meter)] == [("(others)", 4), ("g0", 1), ("g9", 1)]
+
+
+def test_a_slave_whose_master_is_away_for_hours_keeps_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter_module, "PAIRS_MAX", 2)
+    meter = Meter()
+    for number in range(5):
+        pulled_by(meter, "orders", f"g{number}")
+        meter.begin_hour()
+    assert [(row[1], row[3]) for row in rows_of(meter)] == [("(others)", 3), ("g0", 1), ("g1", 1)]
 
 
 # --- splitting

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from brokerd.metering import meter
 from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from mqwire.codes import RequestCode, ResponseCode
@@ -140,6 +141,24 @@ def test_pulls_count_each_time_that_messages_are_handed_out(broker: BrokerUnderT
         ("orders", "h", 2, 5000, 3),
     ]
     assert second.messages_out == ()
+
+
+def test_an_hours_records_have_rows_of_so_many_pairs_and_the_next_ones_of_others(
+    broker: BrokerUnderTest, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meter, "PAIRS_OF_CREDENTIAL_MAX", 2)
+    send(broker)
+    next_interval(broker)
+    for number in range(4):
+        pull(broker, group=f"g{number}")
+        next_interval(broker)
+    clock.advance(3600)
+    look(broker)
+    pull(broker, group="g3")
+    next_interval(broker)
+    rows = [(row.topic, row.group, row.messages) for record in records(broker) for row in record.messages_out]
+    others = ("(others)", "(others)", 1)
+    assert rows == [("orders", "g0", 1), ("orders", "g1", 1), others, others, ("orders", "g3", 1)]
 
 
 def test_lag_is_reported_with_the_age_of_the_oldest_message_that_waits(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from mqwire.metering import MeteringRecord, StorageRow
+from mqwire.metering import OTHERS, MeteringRecord, OutRow, StorageRow, others_of
 from spark_etl.transforms.late import hours_to_count
 from spark_etl.transforms.time import from_ms, hours_of_month, to_ms
 from spark_etl.transforms.usage import hourly_usage
@@ -124,6 +124,22 @@ INTERNAL_TOPICS = case(
 
 def test_internal_topics_are_no_ones_usage(usage: Usage) -> None:
     assert sorted(row["topic"] for row in usage[INTERNAL_TOPICS]) == ["%RETRY%g", "o"]
+
+
+OTHER_TOPICS = [others_of(topic) for topic in ("orders", "%RETRY%g", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x")]
+MANY_TOPICS = case(
+    record(
+        "2026-11-21 13:00",
+        1,
+        messages_out=[
+            OutRow(topic=topic, group=OTHERS, credential="AK", messages=1, bytes=4, units=1) for topic in OTHER_TOPICS
+        ],
+    )
+)
+
+
+def test_a_row_of_many_groups_counts_what_is_usage(usage: Usage) -> None:
+    assert [(row["topic"], row["consumer_group"], row["messages"]) for row in usage[MANY_TOPICS]] == [(OTHERS, OTHERS, 3)]
 
 
 OPEN = ("BenchmarkTest", "TBW102", "%LMQ%x", "RMQ_SYS_orders")

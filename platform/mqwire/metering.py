@@ -189,7 +189,7 @@ def record_origin(epoch: int, sequence: int) -> str:
 
 
 def others_of(topic: str) -> str:
-    """The topic of the row that stands for this one among others: usage where this one is usage, and no one's where it is no one's."""
+    """The topic of the row that stands for this one among others: of usage if this one is usage."""
     return _INTERNAL_OTHERS if topic in INTERNAL_TOPICS or topic.startswith(INTERNAL_PREFIX) else OTHERS
 
 

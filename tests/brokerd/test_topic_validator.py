@@ -14,6 +14,7 @@ from brokerd.topic_validator import (
     is_closed_to_clients,
     is_system_topic,
 )
+from mqwire.metering import OTHERS
 from mqwire.names import is_system_group
 
 HOSTILE = [
@@ -34,6 +35,7 @@ HOSTILE = [
     "<script>",
     "a\u200b",
     "\uff11\uff12",
+    OTHERS,
 ]
 
 

@@ -18,6 +18,7 @@ from controlplane.billing.models import Budget, Invoice, Usage
 from controlplane.billing.money import to_cents
 from controlplane.billing.periods import Month, hour_of
 from controlplane.console.templatetags.amounts import gib_hours, money_words
+from mqwire.metering import OTHERS
 from tests.console.browser import LogIn, assert_drawn, is_painted, look_at
 from tests.console.world import World
 from tests.controlplane.billing_world import make_plan, make_progress, make_run, subscribe, use
@@ -166,6 +167,15 @@ def test_a_part_opens_the_rows_behind_it(counted: World) -> None:
     rows = client.get(link.group(1).replace("&amp;", "&"))
     assert rows.context["sum"]["amount"] == Decimal("0.4") * (LAST.end - LAST.start).days
     assert all(row.consumer_group == "ledger" for row in rows.context["rows"])
+
+
+def test_what_was_delivered_in_too_many_pairs_to_list_is_shown_as_such(counted: World) -> None:
+    use(counted.cluster, LAST.start, "0", direction="out", topic=OTHERS, group=OTHERS, messages=70_000_000)
+    client = counted.client(counted.alice)
+    for path in (f"usage/?month={LAST}", f"usage/records/?month={LAST}&consumer_group={OTHERS}"):
+        page = client.get(counted.path(path)).content.decode()
+        assert "many topics, counted together" in page
+        assert "many groups, counted together" in page
 
 
 def test_times_are_in_the_tenants_zone_with_utc_in_the_title(counted: World) -> None:

@@ -269,7 +269,7 @@ def test_sends_that_take_long_end_their_turn(
     monkeypatch.setattr(broker.clock, "monotonic", lambda: 0.0015 * next(slow))  # more than a turn between two looks
     peer = RecordingPeer()
     requests = [make() for _ in range(10)]
-    turns = []
+    turns: list[int] = []
     while sum(turns) < len(requests):
         turns.append(broker.broker.dispatcher.dispatch(peer, requests[sum(turns) :]))
     assert turns == [1] * len(requests)

@@ -126,7 +126,9 @@ def test_internal_topics_are_no_ones_usage(usage: Usage) -> None:
     assert sorted(row["topic"] for row in usage[INTERNAL_TOPICS]) == ["%RETRY%g", "o"]
 
 
-OTHER_TOPICS = [others_of(topic) for topic in ("orders", "%RETRY%g", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x")]
+OTHER_TOPICS = [
+    others_of(topic) for topic in ("orders", "%RETRY%g", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x")
+]
 MANY_TOPICS = case(
     record(
         "2026-11-21 13:00",
@@ -139,7 +141,9 @@ MANY_TOPICS = case(
 
 
 def test_a_row_of_many_groups_counts_what_is_usage(usage: Usage) -> None:
-    assert [(row["topic"], row["consumer_group"], row["messages"]) for row in usage[MANY_TOPICS]] == [(OTHERS, OTHERS, 3)]
+    assert [(row["topic"], row["consumer_group"], row["messages"]) for row in usage[MANY_TOPICS]] == [
+        (OTHERS, OTHERS, 3)
+    ]
 
 
 OPEN = ("BenchmarkTest", "TBW102", "%LMQ%x", "RMQ_SYS_orders")

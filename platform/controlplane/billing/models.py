@@ -18,6 +18,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.common.models import BaseModel
 from controlplane.common.sentences import SentenceField, SentencesField, say
 from controlplane.tenants.models import Tenant
+from mqwire.metering import OTHERS
 
 
 def default_multipliers() -> dict[str, str]:
@@ -149,6 +150,11 @@ class Usage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.direction} {self.topic} {self.hour:%Y-%m-%d %H:00}"
+
+    @property
+    def is_of_many(self) -> bool:
+        """Whether it is what was delivered from many topics to many groups, counted together."""
+        return self.consumer_group == OTHERS
 
 
 class Budget(BaseModel):

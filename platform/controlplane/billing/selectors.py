@@ -26,6 +26,7 @@ from controlplane.insight.models import Job
 from controlplane.insight.progress import tenant_read_until
 from controlplane.insight.selectors import Counted, counted
 from controlplane.tenants.models import Tenant
+from mqwire.metering import OTHERS
 
 BREAKDOWN_LIMIT_MAX = 1000
 
@@ -175,13 +176,19 @@ def _forecast(month: Month, hours: Mapping[datetime, Sums], currency: str, known
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the month: of a topic, a group or a credential in a cluster. An empty `name` is what none is known for."""
+    """A part of the month: of a topic, a group or a credential in a cluster. An empty `name` is what none is known for, OTHERS what
+    was delivered from many topics to many groups.
+    """
 
     cluster_id: uuid.UUID
     cluster_name: str
     name: str
     title: str
     sums: Sums
+
+    @property
+    def is_of_many(self) -> bool:
+        return self.name == OTHERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,9 @@ class MonthUsageSerializer(Shape):
 
 
 class PartSerializer(Shape):
-    """What one topic, group or credential used. An empty `name`: what none is known for, such as stored bytes."""
+    """What one topic, group or credential used. An empty `name`: what none is known for, such as stored bytes. `(others)`: what was
+    delivered from many topics to many groups, counted together.
+    """
 
     cluster_id = serializers.UUIDField()
     cluster = serializers.CharField(source="cluster_name")
@@ -165,7 +167,9 @@ class BreakdownSerializer(Shape):
 
 
 class UsageRecordSerializer(Shape):
-    """One hour of one topic. `amount` is exact; null `price_id`: it has no price."""
+    """One hour of one topic. `amount` is exact; null `price_id`: it has no price. `(others)` as topic and group: what was delivered
+    from many topics to many groups, counted together.
+    """
 
     hour = serializers.DateTimeField()
     cluster_id = serializers.UUIDField()

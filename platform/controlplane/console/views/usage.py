@@ -49,6 +49,8 @@ _NONE = {
     By.GROUP: _("no group: sends and storage"),
     By.CREDENTIAL: _("no credential: storage, and usage recounted from the log"),
 }
+# What was delivered in more pairs of topic and group than a broker lists.
+_OTHERS = {By.TOPIC: _("many topics, counted together"), By.GROUP: _("many groups, counted together")}
 
 
 def month_asked(request: ConsoleRequest) -> Month:
@@ -71,6 +73,7 @@ def usage_page(request: ConsoleRequest, tenant: Tenant) -> HttpResponse:
             "title": _TITLES[by],
             "caption": _CAPTIONS[by],
             "none": _NONE[by],
+            "others": _OTHERS.get(by, ""),
             "found": month_breakdown(tenant, month, by, currency=usage.currency, limit=_PARTS_MAX),
         }
         for by in By

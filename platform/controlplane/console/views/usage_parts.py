@@ -9,6 +9,7 @@ from controlplane.console.charts import Chart, Curve
 from controlplane.console.templatetags.amounts import money_words
 from controlplane.console.templatetags.console import zone_mark
 from controlplane.tenants.models import Tenant
+from mqwire.metering import OTHERS
 
 
 def day_words(day: DayUsage, usage: MonthUsage) -> str:
@@ -80,7 +81,11 @@ def part_charts(tenant: Tenant, usage: MonthUsage) -> list[Chart]:
             continue
         x = [day.day.start for day in usage.days]
         curves = [
-            Curve.of(name, [None if day.sums is None else counts.get(day.day.start, 0) for day in usage.days], _count)
+            Curve.of(
+                gettext("many topics, counted together") if name == OTHERS else name,
+                [None if day.sums is None else counts.get(day.day.start, 0) for day in usage.days],
+                _count,
+            )
             for name, counts in parts
         ]
         labels = [day_words(day, usage) for day in usage.days]

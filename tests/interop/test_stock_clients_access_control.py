@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 import pytest
 
-from tests.interop.clients import DriverProcess
+from tests.interop.clients import DriverProcess, JavaClient
 from tests.interop.content import assert_exactly_these, plans
 from tests.interop.targets import ADMIN_KEY, Target
 
@@ -26,6 +27,17 @@ def test_a_client_with_the_right_key_sends_and_receives(
     messages = plans(topic, 60)
     with client.consumer(secured_target.cluster, topic) as consumer:
         outcomes = client.produce(secured_target.cluster, topic, messages, mode="async")
+        assert {outcome["status"] for outcome in outcomes} == {"SEND_OK"}, outcomes[:2]
+        assert_exactly_these(messages, consumer.receive(len(messages)))
+
+
+def test_java_signs_binary_headers_whose_fields_it_writes_twice(
+    secured_target: Target, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_SERIALIZE_TYPE", "ROCKETMQ")
+    messages = plans(topic, 20)
+    with JavaClient(tmp_path) as java, java.consumer(secured_target.cluster, topic) as consumer:
+        outcomes = java.produce(secured_target.cluster, topic, messages)
         assert {outcome["status"] for outcome in outcomes} == {"SEND_OK"}, outcomes[:2]
         assert_exactly_these(messages, consumer.receive(len(messages)))
 

@@ -261,7 +261,10 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
     end = len(raw)
     from_bytes = int.from_bytes
     try:
-        while position < end:
+        # Each is counted, also of names that were there before.
+        for _ in range(MAX_EXT_FIELDS):
+            if position >= end:
+                return fields
             key_end = position + 2 + from_bytes(raw[position : position + 2], "big")
             value_start = key_end + 4
             # An empty tail would read as length 0: the comparison with `end` catches every short read.
@@ -270,10 +273,10 @@ def decode_ext_fields(raw: bytes) -> dict[str, str]:
                 raise RemoteProtocolError("an extension field is longer than the header that holds it")
             fields[raw[position + 2 : key_end].decode()] = raw[value_start:value_end].decode()
             position = value_end
-            if len(fields) > MAX_EXT_FIELDS:
-                raise RemoteProtocolError(f"a header has at most {MAX_EXT_FIELDS} extension fields")
     except UnicodeDecodeError as error:
         raise RemoteProtocolError("an extension field is not UTF-8") from error
+    if position < end:
+        raise RemoteProtocolError(f"a header has at most {MAX_EXT_FIELDS} extension fields")
     return fields
 
 

@@ -36,13 +36,13 @@ class FieldLayout:
         self.fields: dict[str, bytes] = {}
         names: list[str] = []
         shape: list[str] = []
-        position = constant_start = 0
+        position = constant_start = count = 0
         end = len(raw)
         while position < end:
             name_end = position + 2 + int.from_bytes(raw[position : position + 2], "big")
             value_start = name_end + 4
             value_end = value_start + int.from_bytes(raw[name_end:value_start], "big")
-            if value_end > end or value_start > end or len(self.fields) >= _MAX_FIELDS:
+            if value_end > end or value_start > end or count >= _MAX_FIELDS:
                 raise RemoteProtocolError("an extension field is longer than the header, or there are too many fields")
             try:
                 name = raw[position + 2 : name_end].decode()
@@ -54,6 +54,7 @@ class FieldLayout:
                 shape.append(f"{value_start - constant_start}s{value_end - value_start}s")
                 constant_start = value_end
             position = value_end
+            count += 1
         shape.append(f"{end - constant_start}s")
         layout = struct.Struct("".join(shape))
         self.varying_names = tuple(names)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from mqwire.codes import LanguageCode, SerializeType
-from mqwire.command import RemotingCommand
+from mqwire.command import MAX_EXT_FIELDS, RemotingCommand
 from mqwire.connection import NEED_DATA, Connection
 from mqwire.errors import LocalProtocolError, RemoteProtocolError
+from mqwire.field_layout import FieldLayouts
 
 JAVA_VERSION = 475  # V5_3_1
 
@@ -241,6 +242,18 @@ def test_malformed_binary_fields_are_reported_when_they_are_asked_for(fields: by
     (found,) = connection.commands()
     with pytest.raises(RemoteProtocolError, match="extension field"):
         _ = found.ext_fields
+
+
+def test_fields_are_counted_also_where_they_have_one_name() -> None:
+    most = RemotingCommand(1, raw_ext_fields=field("a", "1") * MAX_EXT_FIELDS, serialize_type=SerializeType.ROCKETMQ)
+    assert most.ext_fields == {"a": "1"}
+    more = RemotingCommand(
+        1, raw_ext_fields=field("a", "1") * (MAX_EXT_FIELDS + 1), serialize_type=SerializeType.ROCKETMQ
+    )
+    with pytest.raises(RemoteProtocolError, match="at most"):
+        _ = more.ext_fields
+    with pytest.raises(RemoteProtocolError, match="too many"):
+        FieldLayouts().match(field("a", "1") * (MAX_EXT_FIELDS + 1))
 
 
 def test_of_fields_with_one_name_the_last_counts() -> None:

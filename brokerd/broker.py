@@ -613,9 +613,9 @@ class Broker:
         """Serve a connection's commands, or as many as it has its turn for; returns how many."""
         return self.dispatcher.dispatch(peer, commands)
 
-    def pause_s(self, code: int) -> float:
+    def pause_s(self, peer: Peer, code: int) -> float:
         """How long a request that was not served has to wait for its turn, in seconds."""
-        return self.dispatcher.pause_s(code)
+        return self.dispatcher.pause_s(peer, code)
 
     def peer_closed(self, peer: Peer) -> None:
         """A connection ended: its clients are gone."""

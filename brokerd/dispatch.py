@@ -21,6 +21,7 @@ from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
+    from brokerd.acl_file import Account
     from brokerd.client_channel import Peer
     from mqwire.command import RemotingCommand
 
@@ -102,11 +103,14 @@ class Dispatcher:
         self._sends = SendMessageProcessor(broker)
         self.pulls = PullMessageProcessor(broker)
 
-    def pause_s(self, code: int) -> float:
+    def pause_s(self, peer: Peer, code: int) -> float:
         """How long a request of this code has to wait for its turn: looks rest as long as they took, a second at most, whichever
-        client's they are. So all of them, over however many connections, leave half of the time to what programs do.
+        client's they are. So all of them, over however many connections, leave half of the time to what programs do. The
+        platform's wait for no one's, nor does a stranger's, which is refused or shows an account first.
         """
-        return max(0.0, self._looks_from_s - self._broker.clock.monotonic()) if code in LOOKS else 0.0
+        if code not in LOOKS or peer.is_platform or not peer.proven:
+            return 0.0
+        return max(0.0, self._looks_from_s - self._broker.clock.monotonic())
 
     def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
         """Serve `commands` in their order; returns how many. The others wait for this peer's next turn: it has much unread,
@@ -133,21 +137,39 @@ class Dispatcher:
                 return number
             left -= 1
             if command.code in LOOKS:
-                began_s = monotonic()
-                if began_s < self._looks_from_s:
+                if not self._look(peer, command):
                     return number
-                self._handle(peer, command)
-                self._rest(monotonic() - began_s)
             else:
                 self._handle(peer, command)
             if monotonic() > until_s:
                 left = 0
         return len(commands) - (self._left_by(peer, sends, until_s) if sends else 0)
 
+    def _look(self, peer: Peer, request: RemotingCommand) -> bool:
+        """Refuse a look at once, or serve it; False: it may be served, and has to wait for its turn.
+
+        What is refused is no look: strangers would have everyone's rest. So it is checked before it waits, and as a signature
+        of version 2 passes no second time, the peer keeps the account that it was checked for.
+        """
+        checked_for, peer.checked_for = peer.checked_for, None
+        if not self._admit(peer, request, checked_for):
+            return True
+        monotonic = self._broker.clock.monotonic
+        began_s = monotonic()
+        if began_s < self._looks_from_s and not peer.is_platform:
+            acl = self._broker.acl
+            peer.checked_for = None if acl is None else acl.accounts.get(credential_of(acl, request))
+            return False
+        self._serve(peer, request)
+        self._rest(monotonic() - began_s)
+        return True
+
     def _rest(self, took_s: float) -> None:
         self._looks_took_s += took_s
         if self._looks_took_s > _TURN_S:
-            self._looks_from_s = self._broker.clock.monotonic() + min(self._looks_took_s, _REST_MAX_S)
+            until_s = self._broker.clock.monotonic() + min(self._looks_took_s, _REST_MAX_S)
+            # They may rest already, while the platform looks.
+            self._looks_from_s = max(self._looks_from_s, until_s)
             self._looks_took_s = 0.0
 
     def _take_answer(self, peer: Peer, answer: RemotingCommand) -> None:
@@ -167,22 +189,44 @@ class Dispatcher:
             return 0
 
     def _handle(self, peer: Peer, request: RemotingCommand) -> None:
+        if self._admit(peer, request):
+            self._serve(peer, request)
+
+    def _admit(self, peer: Peer, request: RemotingCommand, checked_for: Account | None = None) -> bool:
+        """Whether a request may be served; if not, it is answered. `checked_for`: whose it was when it passed before it waited."""
         broker = self._broker
-        code = request.code
         try:
             if broker.acl is not None:
-                remark = broker.acl.check(request, peer.remote_address, has_certificate=peer.has_certificate)
+                if checked_for is None:
+                    remark = broker.acl.check(request, peer.remote_address, has_certificate=peer.has_certificate)
+                else:
+                    remark = broker.acl.check_again(
+                        request, peer.remote_address, checked_for, has_certificate=peer.has_certificate
+                    )
                 if remark is not None:
                     self._write(peer, request, request.reply(ResponseCode.NO_PERMISSION, remark))
-                    return
+                    return False
             if not peer.proven:
                 access_key = credential_of(broker.acl, request)
                 peer.is_platform = is_platforms(broker.acl, request, has_certificate=peer.has_certificate)
                 remark = broker.quotas.connect(access_key, peer)
                 if remark is not None:
                     self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))
-                    return
+                    return False
                 peer.proven, peer.access_key = True, access_key
+        except RemoteProtocolError as error:
+            self._write(peer, request, request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
+            return False
+        except Exception:
+            logger.exception("%r: request %d failed", peer, request.code)
+            self._answer_failure(peer, request)
+            return False
+        return True
+
+    def _serve(self, peer: Peer, request: RemotingCommand) -> None:
+        broker = self._broker
+        code = request.code
+        try:
             if broker.store_gate.closed and code not in _SERVED_WHILE_REOPENING:
                 remark = "the broker opens its log again, after it was put right or truncated; try again in a moment"
                 self._write(peer, request, request.reply(ResponseCode.SYSTEM_BUSY, remark))

@@ -18,6 +18,7 @@ from mqwire.addresses import network_of
 from mqwire.message import pack_host
 
 if TYPE_CHECKING:
+    from brokerd.acl_file import Account
     from brokerd.tls import TlsSocket
     from mqwire.command import RemotingCommand
 
@@ -85,8 +86,11 @@ class Peer:
         "_taken",
         "_writing",
         "access_key",
+        "awaits_since_s",
+        "checked_for",
         "closed",
         "connected_s",
+        "has_been_served",
         "has_certificate",
         "id",
         "is_platform",
@@ -113,13 +117,16 @@ class Peer:
         self.remote_address: tuple[str, int] = (ip, address[1])
         self.remote_host = pack_host(ip, address[1])
         self.closed = False
-        self.connected_s = 0.0
+        self.connected_s = 0.0  # later by what its first request has waited for others
         self.last_read_s = 0.0
         self.partial_deadline_s = math.inf  # when the frame that is arriving must be complete
         self.pending_bytes = 0
         self.proven = False  # a request of its was served that only an account may make
         self.access_key = ""  # which it showed first
         self.is_platform = False  # it is the infrastructure's, a replica or the control plane
+        self.checked_for: Account | None = None  # whose the request was, checked already, that waits first here
+        self.has_been_served = False  # it has had an answer, and be it a refusal
+        self.awaits_since_s = math.inf  # what it has sent waits since then for others here, by no fault of its own
         self.has_certificate = False  # it showed one of the CA that tls.server.trustCertPath names
         self.proven_frames = False  # whether unfinished_bytes count among the proven peers'
         self.unfinished_bytes = 0  # of the frame that is arriving

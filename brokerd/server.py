@@ -19,7 +19,7 @@ from brokerd.peer import Peer
 from brokerd.tls import ServerTls, TlsSocket
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
-from mqwire.turns import AnyShare, Shares
+from mqwire.turns import AnyShare, Rows, Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ class Service(Protocol):
     def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
         """Serve commands of a connection; returns how many of them: the others wait for its next turn."""
 
-    def pause_s(self, code: int) -> float:
+    def pause_s(self, peer: Peer, code: int) -> float:
         """How long a command of this code that was not served has to wait for its turn, in seconds."""
 
     def peer_closed(self, peer: Peer) -> None:
@@ -86,7 +86,7 @@ class Server:
         self._admission = Admission(connections_max(raise_descriptor_limit()))
         self._service: Service | None = None
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
-        self._resting = trio.Lock()
+        self._resting = Rows(trio.StrictFIFOLock)
         self._strangers_turn = trio.StrictFIFOLock()
         self._shares = Shares(trio.StrictFIFOLock, trio.lowlevel.checkpoint)
         self._waiting_bytes = 0  # read of peers with an account, and not served yet
@@ -247,12 +247,10 @@ class Server:
                     await trio.lowlevel.checkpoint()
                 else:
                     await wait_readable(sock)
-            if peer.unfinished_bytes and not peer.proven:
-                # One of them in a turn of the loop: the large frames of hundreds would hold up everyone for as long as it takes
-                # to read from each. A request that proves an account is small as a rule, and one read takes it.
-                async with self._strangers_turn:
-                    await trio.lowlevel.checkpoint()
-            await share.turn()
+            if peer.proven:
+                await share.turn()
+            else:
+                await self._strangers_turn_of(peer, share)
             await self._network.begun()
             began_s = trio.current_time()
             try:
@@ -295,6 +293,22 @@ class Server:
             if trio.current_time() - turn_since_s > _TURN_S:
                 turns = 0
 
+    async def _strangers_turn_of(self, peer: Peer, share: AnyShare) -> None:
+        """Wait for the turn of one that has shown no account. What its first request waits here is no time of its own."""
+        if not peer.has_been_served:
+            peer.awaits_since_s = trio.current_time()
+        try:
+            if peer.unfinished_bytes:
+                # One of them in a turn of the loop: the large frames of hundreds would hold up everyone for as long as it takes
+                # to read from each. A request that proves an account is small as a rule, and one read takes it.
+                async with self._strangers_turn:
+                    await trio.lowlevel.checkpoint()
+            await share.turn()
+        finally:
+            if not peer.has_been_served:
+                peer.connected_s += trio.current_time() - peer.awaits_since_s
+                peer.awaits_since_s = math.inf
+
     def _share_of(self, peer: Peer) -> AnyShare:
         if not peer.proven:
             return self._shares.of_stranger(peer.network)
@@ -316,6 +330,7 @@ class Server:
         if not commands:
             return False, None
         served = service.dispatch(peer, commands)
+        peer.has_been_served = True
         peer.flush()
         connection.take(served)
         return True, commands[served].code if served < len(commands) else None
@@ -332,11 +347,8 @@ class Server:
             while connection.has_more and not peer.closed:
                 await trio.lowlevel.checkpoint()
                 await peer.wait_until_read()
-                if left_code is not None and service.pause_s(left_code):
-                    async with self._resting:  # one after the other, in the order in which they came
-                        await trio.sleep(service.pause_s(left_code))
-                        if not peer.closed:
-                            left_code = self._serve_some(service, peer, connection)[1]
+                if left_code is not None and service.pause_s(peer, left_code):
+                    left_code = await self._serve_after_rest(service, peer, connection, left_code)
                 else:
                     await share.turn()
                     if peer.closed:
@@ -346,6 +358,19 @@ class Server:
                     share.spend(trio.current_time() - began_s)
         finally:
             self._waiting_bytes -= held_bytes
+
+    async def _serve_after_rest(
+        self, service: Service, peer: Peer, connection: Connection, left_code: int
+    ) -> int | None:
+        """Serve some once the others of its kind have rested: one connection after the other, of each account in turn."""
+        peer.awaits_since_s = trio.current_time()
+        try:
+            async with self._resting.turn(peer.access_key or repr(peer)):
+                await trio.sleep(service.pause_s(peer, left_code))
+                return None if peer.closed else self._serve_some(service, peer, connection)[1]
+        finally:
+            peer.awaits_since_s = math.inf
+            peer.last_read_s = trio.current_time()
 
     def _count_unfinished(self, peer: Peer, size_bytes: int) -> None:
         """It holds so much that no request is made of yet. Where that is too much, someone is ended."""
@@ -359,8 +384,9 @@ class Server:
         idle_s = float(self._config.server_channel_max_idle_time_seconds)
         while True:
             await trio.sleep(_SWEEP_PERIOD_S)
-            now_s = trio.current_time()
+            swept_s = trio.current_time()
             for peer in list(self._admission.peers):
+                now_s = min(swept_s, peer.awaits_since_s)
                 if now_s > peer.partial_deadline_s:
                     logger.warning("%r: closing, a frame has been incomplete for too long", peer)
                     peer.close()

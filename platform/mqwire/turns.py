@@ -7,8 +7,8 @@ Sans-io: who makes `Shares` passes a lock that serves in order, and a way to let
 from __future__ import annotations
 
 import weakref
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, TypeAlias
 
 # What the same people may do in one turn of the loop; who comes then waits for the next.
@@ -58,6 +58,30 @@ class ShareOfAddress:
     def spend(self, seconds: float) -> None:
         """It has taken so much of the time of all strangers."""
         self._strangers.spend(seconds)
+
+
+class Rows:
+    """A row in which the same people stand once: where many of them wait, someone else is next all the same."""
+
+    def __init__(self, new_queue: Callable[[], Queue]) -> None:
+        self._new_queue = new_queue
+        self._all = new_queue()
+        self._own: dict[str, tuple[Queue, int]] = {}  # and how many wait in it or have their turn
+
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        """Wait until no one else has a turn; have it while inside."""
+        own, waiting = self._own.get(name) or (self._new_queue(), 0)
+        self._own[name] = own, waiting + 1
+        try:
+            async with own, self._all:
+                yield
+        finally:
+            waiting = self._own[name][1] - 1
+            if waiting:
+                self._own[name] = own, waiting
+            else:
+                del self._own[name]
 
 
 AnyShare: TypeAlias = Share | ShareOfAddress

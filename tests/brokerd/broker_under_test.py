@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from brokerd.acl import AccessControl
+from brokerd.acl_file import Account
 from brokerd.broker import Broker, open_store
 from brokerd.clock import SystemClock
 from brokerd.config import BrokerConfig, load_config
@@ -58,6 +59,7 @@ class RecordingPeer:
         self.proven = False
         self.access_key = ""
         self.is_platform = False
+        self.checked_for: Account | None = None
         self.has_certificate = False
         self._connection = Connection()
         self._pushed: list[RemotingCommand] = []

@@ -43,7 +43,7 @@ class EndlessClient:
             self.socket.close()
         return len(commands)
 
-    def pause_s(self, code: int) -> float:
+    def pause_s(self, peer: Peer, code: int) -> float:
         return 0.0
 
     def peer_closed(self, peer: Peer) -> None:
@@ -130,7 +130,7 @@ class RestingService(EndlessClient):
         super().__init__(sock)
         self.rests = True
 
-    def pause_s(self, code: int) -> float:
+    def pause_s(self, peer: Peer, code: int) -> float:
         self.rests = False
         return 0.001
 
@@ -152,6 +152,52 @@ async def test_a_request_that_has_to_wait_is_served_after_its_pause() -> None:
         await Server(BrokerConfig(), OsNetwork())._read(service, peer, Connection())
     peer.close()
     assert service.served == 3
+
+
+class WaitingLooks:
+    """Serves a request once it has had its pause."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.paused: Peer | None = None
+
+    def pause_s(self, peer: Peer, code: int) -> float:
+        self.paused = peer
+        return 0.01
+
+    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
+        if peer is not self.paused:
+            return 0
+        self.paused = None
+        self.order.append(peer.access_key)
+        return 1
+
+    def peer_closed(self, peer: Peer) -> None:
+        """Nothing is kept of it."""
+
+
+async def _whose_looks_are_served(keys: Sequence[str]) -> list[str]:
+    """Whose requests are served, in order, of clients of which each has sent one."""
+    service, server = WaitingLooks(), Server(BrokerConfig(), OsNetwork())
+    with contextlib.ExitStack() as stack:
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                ours, theirs = connected()
+                stack.enter_context(ours)
+                peer = Peer(theirs, nursery)
+                peer.proven, peer.access_key = True, key
+                ours.sendall(FRAME)
+                nursery.start_soon(server._read, service, peer, Connection())
+            await trio.sleep(60)
+            nursery.cancel_scope.cancel()
+    return service.order
+
+
+def test_of_requests_that_have_to_wait_each_accounts_are_served_in_turn() -> None:
+    order = trio.run(
+        _whose_looks_are_served, ["many"] * 20 + ["one"], clock=trio.testing.MockClock(autojump_threshold=0)
+    )
+    assert order.index("one") <= 2
 
 
 class Stranger:
@@ -225,6 +271,31 @@ async def _is_open_after(seconds: float, *, unfinished_bytes: int = 0, proven: b
     return is_open
 
 
+async def _is_open_while_it_waits(*, proven: bool) -> bool:
+    """Whether a client is served at last whose request waits for others' turns for as long as no client may be silent."""
+    server = Server(BrokerConfig(acl_enable=True), OsNetwork())
+    ours, theirs = connected()
+    async with trio.open_nursery() as nursery:
+        peer = Peer(theirs, nursery)
+        peer.connected_s = peer.last_read_s = trio.current_time()
+        peer.proven = proven
+        server._admission.admit(peer)
+        nursery.start_soon(server._sweep)
+        service = WaitingLooks()
+        ours.sendall(FRAME)
+        share = server._share_of(peer)
+        async with server._resting.turn("others"), share._queue:
+            share.spend(1.0 if not proven else 0.0)
+            nursery.start_soon(server._read, service, peer, Connection())
+            await trio.sleep(180)
+        await trio.sleep(6)  # what it waited does not count afterwards, either
+        is_open = not peer.closed and (bool(service.order) or peer.has_been_served)
+        nursery.cancel_scope.cancel()
+    peer.close()
+    ours.close()
+    return is_open
+
+
 def _with_virtual_time(check: Callable[[], Awaitable[bool]]) -> bool:
     return trio.run(check, clock=trio.testing.MockClock(autojump_threshold=0))
 
@@ -232,6 +303,14 @@ def _with_virtual_time(check: Callable[[], Awaitable[bool]]) -> bool:
 def test_a_client_that_shows_no_account_is_ended_after_ten_seconds() -> None:
     assert _with_virtual_time(lambda: _is_open_after(9))
     assert not _with_virtual_time(lambda: _is_open_after(13))
+
+
+def test_a_client_whose_first_request_waits_here_is_not_ended_for_that() -> None:
+    assert _with_virtual_time(lambda: _is_open_while_it_waits(proven=False))
+
+
+def test_a_client_that_is_not_read_from_while_its_request_waits_here_is_not_silent() -> None:
+    assert _with_virtual_time(lambda: _is_open_while_it_waits(proven=True))
 
 
 def test_a_client_that_has_shown_an_account_may_stay() -> None:

@@ -32,7 +32,7 @@ class Doorkeeper:
         peer.proven = len(self.windows_bytes) >= 2
         return len(commands)
 
-    def pause_s(self, code: int) -> float:
+    def pause_s(self, peer: Peer, code: int) -> float:
         return 0.0
 
     def peer_closed(self, peer: Peer) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 import trio
+import trio.testing
 
-from mqwire.turns import SHARE_S, AnyShare, Shares
+from mqwire.turns import SHARE_S, AnyShare, Rows, Shares
 
 
 async def served_in_turns(waiting: Sequence[tuple[str, AnyShare]]) -> list[list[str]]:
@@ -62,3 +63,26 @@ async def test_who_has_not_had_their_time_waits_for_nothing() -> None:
         scope.cancel()
         await share.turn()  # a wait would end here
     assert not scope.cancelled_caught
+
+
+async def order_of(names: Sequence[str]) -> list[str]:
+    """In which order they have their turns, who wait in one row since then."""
+    rows, order = Rows(trio.StrictFIFOLock), list[str]()
+
+    async def wait(name: str) -> None:
+        async with rows.turn(name[0]):
+            await trio.lowlevel.checkpoint()
+            order.append(name)
+
+    async with trio.open_nursery() as nursery:
+        async with rows.turn("first"):
+            for name in names:
+                nursery.start_soon(wait, name)
+                await trio.testing.wait_all_tasks_blocked()
+    assert not rows._own  # nothing is kept of them
+    return order
+
+
+@pytest.mark.trio
+async def test_in_one_row_many_of_the_same_have_their_turns_between_those_of_others() -> None:
+    assert await order_of(["a1", "a2", "a3", "a4", "b1", "b2"]) == ["a1", "b1", "a2", "b2", "a3", "a4"]

@@ -14,7 +14,6 @@ from unittest.mock import Mock
 import pytest
 
 from brokerd import consumer_manager, producer_manager, stats, subscription_group
-from brokerd.dispatch import LOOKS
 from brokerd.long_polling import MAX_HELD_BYTES, HeldPull, PullRequestHoldService
 from brokerd.metadata_record import MetadataRecord
 from brokerd.store import StoreError
@@ -29,7 +28,7 @@ from mqwire.bodies import (
     SubscriptionGroupConfig,
 )
 from mqwire.bodies.base import CLIENT_BYTES_MAX, CLIENT_PARTS_MAX
-from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
+from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import MAX_EXT_FIELDS, RemotingCommand
 from mqwire.escaped_logs import escaped
 from mqwire.headers_pull import PullMessageRequestHeader, ViewMessageRequestHeader
@@ -531,52 +530,6 @@ def test_a_clients_name_forges_no_line_of_the_log(live: LiveBroker) -> None:
 
 def test_control_characters_are_escaped_and_all_others_stay() -> None:
     assert escaped("a\nb\r\x00\u2028\u202e标签 ü\t.") == "a\\nb\\r\\x00\\u2028\\u202e标签 ü\t."
-
-
-def test_looks_rest_as_long_as_they_took_and_programs_go_on(
-    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over fifty connections, looks at a topic of a thousand queues made a send take a second."""
-    platform_broker.create_topic("orders", queues=1)
-    dispatcher = platform_broker.broker.dispatcher
-    code = RequestCode.GET_TOPIC_STATS_INFO
-
-    def slow(broker: object, peer: object, request: RemotingCommand) -> RemotingCommand:
-        platform_broker.clock.advance(0.02)
-        return request.reply()
-
-    monkeypatch.setitem(dispatcher._handlers, code, slow)
-    look = signed(code, PROGRAM, {"topic": "orders"})
-    first, second = RecordingPeer(), RecordingPeer()
-    assert dispatcher.dispatch(first, [look, look]) == 1
-    assert dispatcher.dispatch(second, [send_request(b"x"), look]) == 1
-    assert dispatcher.pause_s(look.code) == pytest.approx(0.02)
-    assert dispatcher.pause_s(RequestCode.SEND_MESSAGE_V2) == 0
-    platform_broker.clock.advance(0.03)
-    assert dispatcher.dispatch(second, [look]) == 1
-    assert [len(peer.take()) for peer in (first, second)] == [1, 2]
-
-
-def test_what_programs_and_replicas_do_is_no_look() -> None:
-    assert not LOOKS & {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.UPDATE_CONSUMER_OFFSET}
-    assert not LOOKS & {HighwaterRequestCode.REPLICA_PULL, HighwaterRequestCode.REPLICA_STATUS}
-    assert not LOOKS & {RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_CONSUMER_OFFSET}
-    assert {RequestCode.QUERY_MESSAGE, RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.GET_CONSUME_STATS} < LOOKS
-
-
-def test_a_look_that_met_a_disk_that_hung_has_the_others_rest_for_a_second_at_most(
-    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stood still, and took no one's time: topics are deleted and resets asked for when the disk is back."""
-    dispatcher, code = platform_broker.broker.dispatcher, RequestCode.GET_TOPIC_STATS_INFO
-
-    def hangs(broker: object, peer: object, request: RemotingCommand) -> RemotingCommand:
-        platform_broker.clock.advance(20.0)
-        return request.reply()
-
-    monkeypatch.setitem(dispatcher._handlers, code, hangs)
-    assert dispatcher.dispatch(RecordingPeer(), [signed(code, PROGRAM, {"topic": "orders"})]) == 1
-    assert dispatcher.pause_s(code) == pytest.approx(1.0)
 
 
 def test_one_turn_serves_a_bounded_number_of_sends(platform_broker: BrokerUnderTest) -> None:

@@ -132,10 +132,16 @@ class VirtualBroker:
 
     def _spend_in_dispatcher(self) -> None:
         dispatcher = self.broker.broker.dispatcher
-        handle, send = dispatcher._handle, dispatcher._sends.process
+        admit, serve, send = dispatcher._admit, dispatcher._serve, dispatcher._sends.process
 
-        def handled(peer: Any, request: RemotingCommand) -> None:
-            handle(peer, request)
+        def admitted(peer: Any, request: RemotingCommand, *checked_for: Any) -> bool:
+            is_admitted = admit(peer, request, *checked_for)
+            if not is_admitted:
+                self._served(peer, request)
+            return is_admitted
+
+        def served(peer: Any, request: RemotingCommand) -> None:
+            serve(peer, request)
             self._served(peer, request)
 
         def sent(peer: Any, requests: Sequence[RemotingCommand], until_s: float) -> int:
@@ -144,7 +150,8 @@ class VirtualBroker:
                 self._served(peer, request)
             return count
 
-        self._monkeypatch.setattr(dispatcher, "_handle", handled)
+        self._monkeypatch.setattr(dispatcher, "_admit", admitted)
+        self._monkeypatch.setattr(dispatcher, "_serve", served)
         self._monkeypatch.setattr(dispatcher._sends, "process", sent)
 
     def _count_what_is_read(self) -> None:

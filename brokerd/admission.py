@@ -11,6 +11,7 @@ import resource
 from typing import Final
 
 from brokerd.peer import Peer
+from mqwire.held_frames import HeldFrames
 
 # Descriptors for the log, the queues' files and the broker's own connections.
 _RESERVED_DESCRIPTORS: Final = 1024
@@ -51,9 +52,11 @@ class Admission:
         self.places = places
         self.peers: set[Peer] = set()
         self._unproven: dict[str, dict[Peer, None]] = {}
-        self._frames_bytes = {False: 0, True: 0}
-        # Of those, by address of the unproven and by account of the proven.
-        self._held_bytes: dict[bool, dict[str, int]] = {False: {}, True: {}}
+        # Of the unproven by address, of the proven by account.
+        self._frames: dict[bool, HeldFrames[Peer]] = {
+            False: HeldFrames(UNPROVEN_FRAMES_BYTES),
+            True: HeldFrames(PROVEN_FRAMES_BYTES),
+        }
 
     def admit(self, peer: Peer) -> Peer | None:
         """Take a new connection; returns the one to close for it. The peer itself is returned when all others are proven."""
@@ -86,40 +89,11 @@ class Admission:
                 del self._unproven[address]
 
     def count_unfinished(self, peer: Peer, size: int) -> Peer | None:
-        """A peer has this much of an unfinished frame; returns the peer to end where that is too much.
-
-        It is who has most of the address that holds most, of the proven ones of the account: neither strangers elsewhere nor
-        another program's frames end a newcomer whose request is large. One of that address or account itself is ended without
-        a search.
-        """
-        before = peer.unfinished_bytes
-        if not before:  # a frame begins
+        """A peer has this much of an unfinished frame; returns the peer to end where that is too much (mqwire/held_frames.py)."""
+        if not peer.unfinished_bytes:  # a frame begins
             peer.proven_frames = peer.proven
-        proven = peer.proven_frames
-        self._frames_bytes[proven] += size - before
         peer.unfinished_bytes = size
-        self._count_holder(proven, _holder(peer), size - before)
-        if size <= before:
-            return None
-        allowed = PROVEN_FRAMES_BYTES if proven else UNPROVEN_FRAMES_BYTES
-        return self._of_who_holds_most(peer, proven) if self._frames_bytes[proven] > allowed else None
-
-    def _count_holder(self, proven: bool, name: str, more_bytes: int) -> None:
-        by_name = self._held_bytes[proven]
-        held = by_name.get(name, 0) + more_bytes
-        if held:
-            by_name[name] = held
-        else:
-            by_name.pop(name, None)
-
-    def _of_who_holds_most(self, newcomer: Peer, proven: bool) -> Peer:
-        by_name = self._held_bytes[proven]
-        name = max(by_name, key=by_name.__getitem__)
-        if name == _holder(newcomer):
-            return newcomer
-        among = self.peers if proven else self._unproven.get(name, ())
-        own = [peer for peer in among if peer.proven_frames is proven and _holder(peer) == name]
-        return max(own, key=lambda peer: peer.unfinished_bytes, default=newcomer)
+        return self._frames[peer.proven_frames].count(peer, _holder(peer), size)
 
     def _of_the_fullest_address(self) -> Peer | None:
         for own in sorted(self._unproven.values(), key=len, reverse=True):

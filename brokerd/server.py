@@ -19,6 +19,7 @@ from brokerd.peer import Peer
 from brokerd.tls import ServerTls, TlsSocket
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
+from mqwire.strangers_log import StrangersLog
 from mqwire.turns import AnyShare, Rows, Shares
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Server:
         self._resting = Rows(trio.StrictFIFOLock)
         self._strangers_turn = trio.StrictFIFOLock()
         self._shares = Shares(trio.StrictFIFOLock, trio.lowlevel.checkpoint)
+        self._strangers_log = StrangersLog(logger, lambda: trio.current_time() * 1000)
         self._waiting_bytes = 0  # read of peers with an account, and not served yet
         self._listener: socket.socket | None = None
         self._ha_listener: socket.socket | None = None
@@ -188,10 +190,11 @@ class Server:
         peer.connected_s = peer.last_read_s = trio.current_time()
         leaving = self._admission.admit(peer)
         if leaving is not None:
-            logger.warning(
+            self._strangers_log.warning(
+                leaving.network,
                 "%r: closing it, %d connections are open and it has shown no account",
-                leaving, len(self._admission.peers),
-            )  # fmt: skip
+                *(leaving, len(self._admission.peers)),
+            )
             leaving.close()
             if leaving is peer:
                 return
@@ -218,7 +221,8 @@ class Server:
         except (OSError, trio.ClosedResourceError) as error:
             logger.debug("%r: %s", peer, error)
         except RemoteProtocolError as error:
-            logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
+            line = "%r: closing, it does not speak the remoting protocol: %s"
+            self._strangers_log.warning(peer.network, line, peer, error)
         except Exception:
             # A fault of ours costs this peer its connection, not everyone the broker.
             logger.exception("%r: closing after an error of this program", peer)
@@ -376,22 +380,25 @@ class Server:
         """It holds so much that no request is made of yet. Where that is too much, someone is ended."""
         leaving = self._admission.count_unfinished(peer, size_bytes)
         if leaving is not None:
-            logger.warning("%r: closing, unfinished frames hold too much memory", leaving)
+            line = "%r: closing, unfinished frames hold too much memory"
+            self._strangers_log.warning(leaving.network, line, leaving)
             self._admission.leave(leaving)
             leaving.close()
 
     async def _sweep(self) -> None:
         idle_s = float(self._config.server_channel_max_idle_time_seconds)
+        log = self._strangers_log
         while True:
             await trio.sleep(_SWEEP_PERIOD_S)
             swept_s = trio.current_time()
             for peer in list(self._admission.peers):
                 now_s = min(swept_s, peer.awaits_since_s)
                 if now_s > peer.partial_deadline_s:
-                    logger.warning("%r: closing, a frame has been incomplete for too long", peer)
+                    log.warning(peer.network, "%r: closing, a frame has been incomplete for too long", peer)
                     peer.close()
                 elif not peer.proven and self._config.acl_enable and now_s > self._unproven_until_s(peer):
-                    logger.info("%r: closing, it has shown no account for %.1f s", peer, now_s - peer.connected_s)
+                    lasted_s = now_s - peer.connected_s
+                    log.info(peer.network, "%r: closing, it has shown no account for %.1f s", peer, lasted_s)
                     peer.close()
                 elif now_s - peer.last_read_s > idle_s and not peer.pending_bytes:
                     logger.info("%r: closing, it has been silent for %g s", peer, idle_s)

@@ -24,6 +24,8 @@ from mqwire.addresses import network_of
 from mqwire.codes import ResponseCode
 from mqwire.connection import Connection
 from mqwire.errors import RemoteProtocolError
+from mqwire.held_frames import HeldFrames
+from mqwire.strangers_log import StrangersLog
 from mqwire.tls import FIRST_BYTE, ClientAuth, ReloadedContext, TlsConfigError, TlsFiles, TlsMode, server_context
 from mqwire.tls_connection import Connected, TlsConnection
 from mqwire.turns import AnyShare, Shares
@@ -47,7 +49,6 @@ UNTRUSTED_FRAME_BYTES: Final = 64 * 1024
 UNTRUSTED_SMALL_FRAMES_BYTES: Final = 16 * 1024 * 1024
 # And in larger frames: a few large brokers that register for the first time, for whom the small ones leave room.
 UNTRUSTED_LARGE_FRAMES_BYTES: Final = 48 * 1024 * 1024
-_UNFINISHED_MAX_BYTES: Final = {False: UNTRUSTED_SMALL_FRAMES_BYTES, True: UNTRUSTED_LARGE_FRAMES_BYTES}
 # What is held for a record of TLS of which a part is here, however small.
 OPEN_RECORD_BYTES: Final = 32 * 1024
 # A broker on a slow line that delivers is given longer than the frame timeout.
@@ -240,6 +241,7 @@ class Server:
         self._kv_lock = trio.Lock()
         self._strangers_turn = trio.StrictFIFOLock()
         self._shares = Shares(trio.StrictFIFOLock, trio.lowlevel.checkpoint)
+        self._strangers_log = StrangersLog(logger, monotonic_ms)
         self._unread_bytes: dict[Peer, int] = {}  # of answers; who has read nothing for longest first
         self._all_unread_bytes = 0
         self._peers: set[Peer] = set()
@@ -250,7 +252,11 @@ class Server:
         self._shaking: dict[
             str, dict[Peer, None]
         ] = {}  # who is in a TLS handshake, by address, in the order in which they began
-        self._unfinished_bytes = {False: 0, True: 0}  # of strangers; whether in frames above UNTRUSTED_FRAME_BYTES
+        # Of strangers; whether in frames above UNTRUSTED_FRAME_BYTES.
+        self._frames: dict[bool, HeldFrames[Peer]] = {
+            False: HeldFrames(UNTRUSTED_SMALL_FRAMES_BYTES),
+            True: HeldFrames(UNTRUSTED_LARGE_FRAMES_BYTES),
+        }
 
     async def run(self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; `started` gets the listening address. Raises OSError when it can't be had."""
@@ -322,7 +328,8 @@ class Server:
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             logger.debug("%r: %s", peer, error)
         except RemoteProtocolError as error:
-            logger.warning("%r: closing, it does not speak the remoting protocol: %s", peer, error)
+            line = "%r: closing, it does not speak the remoting protocol: %s"
+            self._strangers_log.warning(peer.host, line, peer, error)
         except Exception:
             # A fault of ours costs this peer its connection, not everyone the name server.
             logger.exception("%r: closing after an error of this program", peer)
@@ -373,7 +380,8 @@ class Server:
         _drop(self._unproven, peer)
 
     def _close_for_room(self, peer: Peer) -> None:
-        logger.warning("%r: closing it, %d connections are open", peer, len(self._peers))
+        line = "%r: closing it, %d connections are open"
+        self._strangers_log.warning(peer.host, line, peer, len(self._peers))
         self._forget(peer)
         peer.scope.cancel()
 
@@ -413,7 +421,8 @@ class Server:
         if sum(map(len, self._shaking.values())) > HANDSHAKES_MAX:
             fullest: dict[Peer, None] = max(self._shaking.values(), key=len)
             leaving = next(iter(fullest))
-            logger.info("%r: closing, too many others are in a TLS handshake, too", leaving)
+            line = "%r: closing, too many others are in a TLS handshake, too"
+            self._strangers_log.info(leaving.host, line, leaving)
             self._end_handshake(leaving)
             leaving.scope.cancel()
         try:
@@ -456,7 +465,7 @@ class Server:
         with trio.move_on_at(deadline_s) as peer.waiting:
             is_small = not peer.trusted and peer.partial_since_s is None
             return await peer.stream.receive_some(_STRANGERS_BITE_BYTES if is_small else _RECEIVE_BYTES)
-        logger.info("%r: closing, %s", peer, why)
+        self._strangers_log.info(peer.host, "%r: closing, %s", peer, why)
         return b""
 
     def _check_unfinished_frame(self, peer: Peer, unfinished_bytes: int) -> None:
@@ -475,19 +484,25 @@ class Server:
         self._check_unfinished(peer, peer.connection.buffered_bytes)
 
     def _check_unfinished(self, peer: Peer, frame_bytes: int) -> None:
-        self._account(peer, 0 if peer.trusted else frame_bytes + peer.record_bytes)
-        is_large = peer.unfinished_bytes > UNTRUSTED_FRAME_BYTES
-        if self._unfinished_bytes[is_large] > _UNFINISHED_MAX_BYTES[is_large]:
-            kind = "above" if is_large else "of at most"
-            raise RemoteProtocolError(
-                f"an unknown peer sends a frame {kind} {UNTRUSTED_FRAME_BYTES} bytes while others do; try again later"
-            )
+        leaving = self._account(peer, 0 if peer.trusted else frame_bytes + peer.record_bytes)
+        if leaving is None:
+            return
+        kind = "above" if leaving.unfinished_bytes > UNTRUSTED_FRAME_BYTES else "of at most"
+        why = f"an unknown peer sends a frame {kind} {UNTRUSTED_FRAME_BYTES} bytes while others do; try again later"
+        if leaving is peer:
+            raise RemoteProtocolError(why)
+        self._strangers_log.warning(leaving.host, "%r: closing, %s", leaving, why)
+        self._account(leaving, 0)
+        leaving.scope.cancel()
 
-    def _account(self, peer: Peer, unfinished_bytes: int) -> None:
-        self._unfinished_bytes[peer.unfinished_bytes > UNTRUSTED_FRAME_BYTES] -= peer.unfinished_bytes
+    def _account(self, peer: Peer, unfinished_bytes: int) -> Peer | None:
+        """It has so much of a frame; returns who is to be ended where that is too much of all strangers'."""
+        was_large, is_large = (size > UNTRUSTED_FRAME_BYTES for size in (peer.unfinished_bytes, unfinished_bytes))
+        if was_large is not is_large:
+            self._frames[was_large].count(peer, peer.host, 0)
         peer.unfinished_bytes = unfinished_bytes
         peer.socket_stream.in_frame = unfinished_bytes > 0
-        self._unfinished_bytes[unfinished_bytes > UNTRUSTED_FRAME_BYTES] += unfinished_bytes
+        return self._frames[is_large].count(peer, peer.host, unfinished_bytes)
 
     async def _process(self, peer: Peer, commands: list[RemotingCommand]) -> None:
         answers = _Answers()

@@ -17,6 +17,7 @@ import trio
 from mqwire.acl import SessionCredentials, sign_request
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
+from mqwire.held_frames import HeldFrames
 from namesrvd import server as server_module
 from namesrvd.acl import Accounts
 from namesrvd.config import NamesrvConfig
@@ -86,9 +87,12 @@ def ask_for_route(stream: socket.socket, credentials: SessionCredentials | None 
 
 def is_closed(stream: socket.socket) -> bool:
     stream.settimeout(1.5)
-    with contextlib.suppress(TimeoutError):
+    try:
         return stream.recv(1) == b""
-    return False
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 @pytest.mark.trio
@@ -184,6 +188,35 @@ async def test_a_client_takes_a_strangers_turn_until_it_has_shown_an_account(
                 await trio.to_thread.run_sync(ask_for_route, stream)
                 assert {one for one in noted[so_far:] if "stranger" in one} == set()
                 assert "turn of an account" in noted[so_far:]
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_new_brokers_large_registration_comes_in_while_a_strangers_large_frames_fill_the_allowance(
+    accounts: Accounts,
+) -> None:
+    server = name_server(accounts=accounts)
+    server._frames[True] = HeldFrames(MEBIBYTE)
+    frame = RemotingCommand.request(RequestCode.REGISTER_BROKER, body=bytes(MEBIBYTE)).encode()
+    with trio.fail_after(30), contextlib.ExitStack() as stack:
+        async with trio.open_nursery() as nursery:
+            host, port = await nursery.start(server.run)
+
+            async def sent(address: str, part: bytes) -> socket.socket:
+                stream = stack.enter_context(socket.create_connection((host, port), source_address=(address, 0)))
+                await trio.to_thread.run_sync(stream.sendall, part)
+                of_stream = f":{stream.getsockname()[1]}#"
+                while [len(part)] != [peer.unfinished_bytes for peer in server._peers if of_stream in repr(peer)]:
+                    await trio.lowlevel.checkpoint()
+                return stream
+
+            hostile = [await sent("127.0.0.2", frame[: MEBIBYTE * 3 // 10]) for _ in range(3)]
+            broker = await sent("127.0.0.1", frame[: MEBIBYTE // 4])
+            ended = [await trio.to_thread.run_sync(is_closed, stream) for stream in (*hostile, broker)]
+            assert ended.count(True) == 1
+            assert not ended[-1]
+            await trio.to_thread.run_sync(broker.sendall, frame[MEBIBYTE // 4 : MEBIBYTE // 2])
+            assert not await trio.to_thread.run_sync(is_closed, broker)
             nursery.cancel_scope.cancel()
 
 

@@ -385,7 +385,7 @@ async def test_requests_of_a_stranger_that_came_together_over_tls_take_a_turn_ea
 async def test_a_part_of_a_record_counts_among_what_strangers_have_under_way(authority: Authority) -> None:
     async with served(authority) as (server, stream):
         os.write(stream.fileno(), PART_OF_A_RECORD)
-        while server._unfinished_bytes[False] != OPEN_RECORD_BYTES:
+        while server._frames[False].total_bytes != OPEN_RECORD_BYTES:
             await trio.lowlevel.checkpoint()
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 from brokerd import acl_file, config_file
@@ -29,9 +29,11 @@ from brokerd.quotas import CredentialQuota
 from brokerd.topic_validator import invalid_topic, is_brokers_own
 from mqwire import names
 from mqwire.acl import ACCESS_KEY, SIGNATURE, SIGNATURE_VERSION, SignatureVerifier, signature_matches
+from mqwire.addresses import network_of
 from mqwire.bodies import DataVersion
 from mqwire.codes import HighwaterRequestCode, RequestCode
 from mqwire.command import RemotingCommand
+from mqwire.strangers_log import StrangersLog
 from mqwire.trace_records import TraceKind, TraceSubject, trace_subjects
 
 logger = logging.getLogger("brokerd.acl")
@@ -65,8 +67,9 @@ class AccessControl:
         self._senders: set[tuple[str, str]] = set()
         # The accounts' own quotas, by access key; one mapping for life, whose content follows the accounts in force.
         self.quotas: dict[str, CredentialQuota] = {}
-        # Called when other accounts are in force.
-        self.on_change: Callable[[], None] = lambda: None
+        self._refusals = StrangersLog(logger, self._clock_ms)
+        # Called when other accounts are in force, with the access keys whose connections showed what is no account any more.
+        self.on_change: Callable[[Set[str]], None] = lambda ended: None
         self._seen = self._fingerprint()
         loaded = config_file.load(self._path, acl_file.parse)
         if loaded is None:
@@ -80,6 +83,7 @@ class AccessControl:
 
     def reload_if_changed(self) -> bool:
         """Takes over a file that was changed by hand; one that cannot be used is logged, and the old accounts stay."""
+        self._refusals.sum_up()
         seen = self._fingerprint()
         if seen is None or seen == self._seen:
             return False
@@ -105,7 +109,7 @@ class AccessControl:
 
     def _put_in_force(self, file: AclFile) -> None:
         # An account that says the same stays the same object: `check_again` goes by that.
-        known = self._file.accounts
+        known, standings = self._file.accounts, self._standings()
         accounts = {key: known[key] if known.get(key) == new else new for key, new in file.accounts.items()}
         self._file = dataclasses.replace(file, accounts=accounts)
         self._infrastructure_is_apart = file.has_infrastructure
@@ -113,7 +117,15 @@ class AccessControl:
         self.quotas.clear()
         self.quotas.update({key: account.quota for key, account in file.accounts.items() if any(account.quota)})
         self._verifier.forget(set(file.accounts))
-        self.on_change()
+        now = self._standings()
+        self.on_change({key for key, standing in standings.items() if now.get(key) != standing})
+
+    def _standings(self) -> dict[str, tuple[str, bool]]:
+        """What a connection has shown that showed an account: that it knows the secret, and whether it is the platform's."""
+        return {
+            key: (account.secret_key, self._rules_the_machine(account, has_certificate=True))
+            for key, account in self._file.accounts.items()
+        }
 
     def _fingerprint(self) -> tuple[int, int, int] | None:
         try:
@@ -272,7 +284,8 @@ class AccessControl:
         cause: str = "the key or its secret is wrong",
     ) -> str:
         access_key = request.ext_fields.get(ACCESS_KEY, "")
-        logger.info("request %d of %s is refused: access key %a", request.code, remote_address[0], access_key[:60])
+        ip, line = remote_address[0], "request %d of %s is refused: access key %a"
+        self._refusals.info(network_of(ip), line, request.code, ip, access_key[:60])
         if not access_key or SIGNATURE not in request.ext_fields:
             return "No accessKey is configured: this broker takes signed requests only; give the client an ACL hook"
         if account is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -283,9 +283,12 @@ class Broker:
         _flush_all(pulls.answer_expired(now_s))
         return held.has_woken or held.is_any_due(now_s)
 
-    def _accounts_changed(self) -> None:
+    def _accounts_changed(self, ended: Set[str]) -> None:
         if len(self.held_pulls):
             _flush_all(self.dispatcher.pulls.answer_disallowed())
+        for peer in self.quotas.connected(ended):
+            logger.info("%r: closing, the account that it showed was deleted or is another now", peer)
+            peer.close_soon()
 
     def offsets_reset(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
         """A group's offsets were reset: send its members there that wait for these queues' messages."""

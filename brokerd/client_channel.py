@@ -46,6 +46,9 @@ class Peer(Protocol):
     def close(self) -> None:
         """Ends the connection."""
 
+    def close_soon(self) -> None:
+        """Ends it once the request that is being served is answered."""
+
 
 # What a member reported as its subscriptions: topic, expression and its type, sorted.
 Reported: TypeAlias = tuple[tuple[str, str, str], ...]

@@ -233,6 +233,13 @@ class Peer:
         if self.end_silently():
             self.socket.close()
 
+    def close_soon(self) -> None:
+        """End the connection once the request that is being served is answered: it may be this peer's."""
+        self._nursery.start_soon(self._close_later)
+
+    async def _close_later(self) -> None:
+        self.close()
+
     def end_silently(self) -> bool:
         """End the connection here and leave its socket open, so that the other end does not notice; False: it had ended."""
         if self.closed:

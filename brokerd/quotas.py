@@ -12,7 +12,7 @@ the lower holds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -296,6 +296,10 @@ class Quotas:
             self._programs += 1
         self._connected.setdefault(credential, set()).add(peer)
         return None
+
+    def connected(self, credentials: Set[str]) -> list[Peer]:
+        """The connections that have shown one of these accounts."""
+        return [peer for credential in credentials for peer in self._connected.get(credential, ())]
 
     def disconnect(self, peer: Peer) -> None:
         """A connection ended."""

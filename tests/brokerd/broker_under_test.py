@@ -76,6 +76,9 @@ class RecordingPeer:
     def close(self) -> None:
         self.closed = True
 
+    def close_soon(self) -> None:
+        self.closed = True
+
     def take(self) -> list[RemotingCommand]:
         """What was pushed to the client since the last call: notifications, late answers."""
         pushed = self._pushed + self._connection.commands()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_broker import CreateAccessConfigRequestHeader, DeleteAccessConfigRequestHeader
 from tests.brokerd.acl_accounts import ACCOUNTS, ADMIN, ALICE, SEND_FIELDS, MakeAclBroker, accounts_file, code_of
-from tests.brokerd.broker_under_test import BrokerUnderTest
+from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 
 
 def put(
@@ -77,6 +78,60 @@ def test_one_accounts_permission_is_not_anothers(acl_broker: BrokerUnderTest) ->
     assert code_of(acl_broker, RequestCode.SEND_MESSAGE_V2, fields, body=b"x") == ResponseCode.SUCCESS
     refused = code_of(acl_broker, RequestCode.SEND_MESSAGE_V2, fields, body=b"x", signed_as=BOB)
     assert refused == ResponseCode.NO_PERMISSION
+
+
+def connected(broker: BrokerUnderTest, credentials: SessionCredentials = ALICE) -> RecordingPeer:
+    """A connection that has shown this account."""
+    peer = RecordingPeer()
+    fields = {"topic": "orders", "queueId": "0"}
+    broker.request(RequestCode.GET_MAX_OFFSET, ext_fields=fields, signed_as=credentials, peer=peer)
+    assert peer.proven
+    return peer
+
+
+def test_connections_of_a_deleted_account_are_ended(acl_broker: BrokerUnderTest) -> None:
+    alices, operators = connected(acl_broker), connected(acl_broker, ADMIN)
+    delete(acl_broker, "alice-app")
+    assert alices.closed
+    assert not operators.closed
+
+
+def test_connections_that_showed_the_secret_that_an_account_had_are_ended(acl_broker: BrokerUnderTest) -> None:
+    peer = connected(acl_broker)
+    put(acl_broker, "alice-app", secret_key="another-secret")
+    assert peer.closed
+
+
+def test_connections_of_an_account_whose_permissions_change_stay(acl_broker: BrokerUnderTest) -> None:
+    peer = connected(acl_broker)
+    put(acl_broker, "alice-app", topic_perms="orders=SUB")
+    assert not peer.closed
+
+
+def test_connections_of_an_account_that_the_file_has_no_more_are_ended(acl_broker: BrokerUnderTest) -> None:
+    peer = connected(acl_broker)
+    file = accounts_file(acl_broker)
+    file.write_text(file.read_text().replace("alice-app", "another-app"))
+    acl_broker.access_control.reload_if_changed()
+    assert peer.closed
+
+
+def test_connections_of_an_account_that_rules_the_machine_no_more_are_ended(acl_broker: BrokerUnderTest) -> None:
+    put(acl_broker, "alice-app", admin=True)
+    peer = connected(acl_broker)
+    assert peer.is_platform
+    put(acl_broker, "alice-app", admin=False)
+    assert peer.closed
+
+
+def test_a_stranger_that_is_refused_over_and_over_fills_no_log(
+    acl_broker: BrokerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "brokerd")
+    peer = RecordingPeer()
+    for _ in range(100):
+        acl_broker.request(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "orders", "queueId": "0"}, peer=peer)
+    assert len([record for record in caplog.records if "is refused" in record.getMessage()]) == 1
 
 
 def test_deleting_a_missing_account_is_harmless(acl_broker: BrokerUnderTest) -> None:

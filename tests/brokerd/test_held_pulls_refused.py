@@ -114,7 +114,7 @@ def test_a_held_pull_whose_key_was_deleted_unheard_is_refused_when_it_is_woken(
     orders: BrokerUnderTest, wake: Callable[[BrokerUnderTest], None]
 ) -> None:
     peer = hold(orders)
-    orders.access_control.on_change = lambda: None
+    orders.access_control.on_change = lambda ended: None
     delete_key(orders)
     wake(orders)
     assert said(peer.take()) == as_a_new_one(orders)

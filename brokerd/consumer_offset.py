@@ -17,7 +17,7 @@ Source: ConsumerOffsetManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from brokerd.config import BrokerConfig
@@ -417,6 +417,12 @@ class ConsumerOffsetManager:
     def all_offsets(self) -> list[tuple[str, str, int, int]]:
         """(topic, group, queue, offset) of the whole table, pending resets included."""
         return _rows(self._offsets)
+
+    def offsets_by_group(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
+        """(topic, group, its offsets by queue) of the whole table; not to be changed meanwhile."""
+        for key, offsets in self._offsets.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            yield topic, group, offsets
 
     def topics_of(self, group: str) -> list[str]:
         """The topics in which the group has offsets."""

@@ -103,7 +103,9 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
     today = stats.history.day_totals()
     used_ratio = str(store.used_ratio())
     pull_rates = zip(stats.rates("pulls_found"), stats.rates("pulls_missed"), strict=True)
-    away = groups_away(broker)
+    backlogs = _backlogs(broker)
+    # Those that have a backlog here and no member that is connected.
+    away = sorted(group for group, count in backlogs.items() if count and broker.consumers.find(group) is None)
     info = {
         "brokerActive": "true",
         "brokerVersionDesc": BROKER_VERSION,
@@ -149,7 +151,7 @@ def runtime_info(broker: _Broker) -> dict[str, str]:
         "producerGroups": str(len(broker.producers.groups())),
         "consumerGroups": str(len(broker.consumers.groups)),
         "clientConnections": str(_client_connections(broker)),
-        "consumerLagMessages": str(consumer_lag_messages(broker)),
+        "consumerLagMessages": str(sum(backlogs.values())),
         "consumerGroupsAway": json.dumps(away[:GROUPS_AWAY_MAX]),
         "consumerGroupsAwayCount": str(len(away)),
         "deadLetterMessages": str(dead_letter_messages(broker)),
@@ -187,27 +189,30 @@ def _send_latency(counts: list[int]) -> dict[str, str]:
     }
 
 
-def consumer_lag_messages(broker: _Broker) -> int:
-    """Messages that consumer groups have not consumed yet, over all queues: what retention has deleted is not counted."""
-    store = broker.store
-    lag = 0
-    for topic, group, queue_id, offset in broker.consumer_offsets.all_offsets():
-        if not is_system_group(group):
-            oldest = max(offset, store.min_offset(topic, queue_id))
-            lag += max(store.max_offset(topic, queue_id) - oldest, 0)
-    return lag
+def _backlogs(broker: _Broker) -> dict[str, int]:
+    """Messages that each group has not consumed yet, in all queues in which it has an offset: what retention has deleted is not
+    counted.
 
-
-def groups_away(broker: _Broker) -> list[str]:
-    """The groups, by name, that have a backlog here and no member that is connected."""
-    store = broker.store
-    away: set[str] = set()
-    for topic, group, queue_id, offset in broker.consumer_offsets.all_offsets():
-        if group in away or is_system_group(group) or broker.consumers.find(group) is not None:
+    There may be a million offsets, most of them in queues that never had a message: each topic's ends are looked up once.
+    """
+    store, stored = broker.store, broker.store.topics()
+    ends_of: dict[str, dict[int, tuple[int, int]]] = {}
+    backlogs: dict[str, int] = {}
+    for topic, group, offsets in broker.consumer_offsets.offsets_by_group():
+        if is_system_group(group):
             continue
-        if store.max_offset(topic, queue_id) > max(offset, store.min_offset(topic, queue_id)):
-            away.add(group)
-    return sorted(away)
+        ends = ends_of.get(topic)
+        if ends is None:
+            ends = ends_of[topic] = {
+                queue_id: (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id))
+                for queue_id in stored.get(topic, ())
+            }
+        backlogs[group] = backlogs.get(group, 0) + sum(
+            max(end - max(offsets[queue_id], oldest), 0)
+            for queue_id, (oldest, end) in ends.items()
+            if queue_id in offsets
+        )
+    return backlogs
 
 
 def dead_letter_messages(broker: _Broker) -> int:

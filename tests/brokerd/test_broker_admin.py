@@ -118,6 +118,27 @@ def test_of_many_groups_the_first_hundred_are_named_and_all_are_counted(broker: 
     assert info["consumerGroupsAwayCount"] == "150"
 
 
+def test_the_ends_of_queues_are_looked_up_once_for_all_groups(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key may have a million offsets, in queues that never had a message: each was looked up four times."""
+    broker.create_topic("orders", queues=50)
+    broker.store_message("orders")
+    for number in range(20):
+        for queue_id in range(50):
+            broker.broker.consumer_offsets.commit("orders", f"group-{number}", queue_id, 0)
+    looked_up: list[str] = []
+    max_offset = broker.store.max_offset
+
+    def noted(topic: str, queue_id: int) -> int:
+        looked_up.append(topic)
+        return max_offset(topic, queue_id)
+
+    monkeypatch.setattr(broker.store, "max_offset", noted)
+    assert runtime_info(broker)["consumerLagMessages"] == "20"
+    assert looked_up.count("orders") == 1
+
+
 def test_dead_letters_are_counted_over_all_groups(broker: BrokerUnderTest) -> None:
     for group in ("billing", "shipping"):
         broker.create_topic(f"%DLQ%{group}", queues=1)

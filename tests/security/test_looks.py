@@ -14,7 +14,7 @@ from mqwire.acl import SessionCredentials
 from mqwire.codes import HighwaterRequestCode, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
-from tests.security.accounts import OTHER_PROGRAM, PLATFORM, PROGRAM, signed
+from tests.security.accounts import OTHER_PROGRAM, PLATFORM, PROGRAM, ask, signed
 from tests.security.live_broker import send_request
 
 LOOK = RequestCode.GET_TOPIC_STATS_INFO
@@ -151,3 +151,30 @@ def test_a_look_that_waited_is_refused_where_its_account_was_deleted_meanwhile(b
     broker.access_control.delete_account(OTHER_PROGRAM.access_key)
     assert broker.broker.dispatch(newcomer, [look]) == 1
     assert [answer.code for answer in newcomer.take()] == [ResponseCode.NO_PERMISSION]
+
+
+@pytest.fixture
+def many_queues(platform_broker: BrokerUnderTest) -> BrokerUnderTest:
+    for number in range(17):
+        platform_broker.create_topic(f"wide-{number}", queues=1000)
+    return platform_broker
+
+
+def lags_in(broker: BrokerUnderTest, topics: int, credentials: SessionCredentials) -> RemotingCommand:
+    fields = {"consumerGroup": "g", "topicList": ";".join(f"wide-{number}" for number in range(topics))}
+    return ask(broker, RequestCode.GET_CONSUME_STATS, credentials, fields=fields)
+
+
+def test_lags_are_looked_at_in_so_many_queues_at_once(many_queues: BrokerUnderTest) -> None:
+    assert lags_in(many_queues, 16, PROGRAM).code == ResponseCode.SUCCESS
+
+
+def test_lags_in_more_queues_are_refused_with_what_to_do_instead(many_queues: BrokerUnderTest) -> None:
+    answer = lags_in(many_queues, 17, PROGRAM)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "17000 queues of 17 topics, at most 16384 queues" in str(answer.remark)
+    assert "name one topic" in str(answer.remark)
+
+
+def test_the_platform_looks_at_the_lags_in_all_queues(many_queues: BrokerUnderTest) -> None:
+    assert lags_in(many_queues, 17, PLATFORM).code == ResponseCode.SUCCESS

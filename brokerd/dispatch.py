@@ -139,8 +139,8 @@ class Dispatcher:
             if command.code in LOOKS:
                 if not self._look(peer, command):
                     return number
-            else:
-                self._handle(peer, command)
+            elif self._admit(peer, command):
+                self._serve(peer, command)
             if monotonic() > until_s:
                 left = 0
         return len(commands) - (self._left_by(peer, sends, until_s) if sends else 0)
@@ -187,10 +187,6 @@ class Dispatcher:
             for request in requests:
                 self._answer_failure(peer, request)
             return 0
-
-    def _handle(self, peer: Peer, request: RemotingCommand) -> None:
-        if self._admit(peer, request):
-            self._serve(peer, request)
 
     def _admit(self, peer: Peer, request: RemotingCommand, checked_for: Account | None = None) -> bool:
         """Whether a request may be served; if not, it is answered. `checked_for`: whose it was when it passed before it waited."""

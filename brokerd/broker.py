@@ -23,7 +23,7 @@ from brokerd.config_dleger import peer_id
 from brokerd.config_values import BrokerRole, FlushDiskType, InnerClientCredentials
 from brokerd.consumer_manager import ConsumerManager
 from brokerd.consumer_offset import ConsumerOffsetManager
-from brokerd.dispatch import Dispatcher
+from brokerd.dispatch import Dispatcher, WaitingPeer
 from brokerd.environment import Environment
 from brokerd.long_polling import PullRequestHoldService
 from brokerd.metering.service import MeteringService
@@ -612,7 +612,7 @@ class Broker:
             raise
         return secured
 
-    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
+    def dispatch(self, peer: WaitingPeer, commands: Sequence[RemotingCommand]) -> int:
         """Serve a connection's commands, or as many as it has its turn for; returns how many."""
         return self.dispatcher.dispatch(peer, commands)
 

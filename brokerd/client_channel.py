@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from mqwire.bodies import Connection
 from mqwire.codes import LanguageCode
 from mqwire.command import RemotingCommand
-
-if TYPE_CHECKING:
-    from brokerd.acl_file import Account
 
 
 class Peer(Protocol):
@@ -27,7 +24,6 @@ class Peer(Protocol):
     proven: bool  # a request of its was served that only an account may make
     access_key: str  # which it showed first
     is_platform: bool  # it is the infrastructure's, a replica or the control plane
-    checked_for: Account | None  # whose the request was, checked already, that waits first here
     has_certificate: bool  # it showed one of the CA that tls.server.trustCertPath names
 
     def send(self, command: RemotingCommand) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from brokerd.acl import credential_of, is_platforms
 from brokerd.acl_needs import NEEDS, Level
+from brokerd.client_channel import Peer
 from brokerd.peer import PAUSE_READING_BYTES, PAUSE_STRANGER_BYTES
 from brokerd.processors.context import Broker, Handler, MetadataLog
 from brokerd.processors.pull_message import PullMessageProcessor
@@ -22,7 +23,6 @@ from mqwire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from brokerd.acl_file import Account
-    from brokerd.client_channel import Peer
     from mqwire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,12 @@ _EVERYDAY = frozenset(
 )
 LOOKS = frozenset(NEEDS) - _EVERYDAY
 _PULL_CODES = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+
+class WaitingPeer(Peer, Protocol):
+    """A connection whose next request may have to wait for its turn."""
+
+    checked_for: Account | None  # whose that request was, which was checked before it waited
 
 
 class _Gate(Protocol):
@@ -112,7 +118,7 @@ class Dispatcher:
             return 0.0
         return max(0.0, self._looks_from_s - self._broker.clock.monotonic())
 
-    def dispatch(self, peer: Peer, commands: Sequence[RemotingCommand]) -> int:
+    def dispatch(self, peer: WaitingPeer, commands: Sequence[RemotingCommand]) -> int:
         """Serve `commands` in their order; returns how many. The others wait for this peer's next turn: it has much unread,
         or has had as many answers as one turn has, or looks rest.
         """
@@ -145,7 +151,7 @@ class Dispatcher:
                 left = 0
         return len(commands) - (self._left_by(peer, sends, until_s) if sends else 0)
 
-    def _look(self, peer: Peer, request: RemotingCommand) -> bool:
+    def _look(self, peer: WaitingPeer, request: RemotingCommand) -> bool:
         """Refuse a look at once, or serve it; False: it may be served, and has to wait for its turn.
 
         What is refused is no look: strangers would have everyone's rest. So it is checked before it waits, and as a signature

@@ -15,7 +15,7 @@ from brokerd.acl_needs import Kind
 from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals, knowing_offsets
 from brokerd.replies import Refusal, Reply
-from brokerd.store import BoundaryType, QueryResult, StoreError
+from brokerd.store import QUERY_READ_MAX_BYTES, BoundaryType, QueryResult, StoreError
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_offset import (
@@ -135,7 +135,7 @@ def query_message(broker: _Broker, peer: Peer, request: RemotingCommand) -> Repl
     """The newest messages of a topic with a key or, with `_UNIQUE_KEY_QUERY`, with a UNIQ_KEY; in the log's order.
 
     The index follows the log by moments, and further when the broker is busy: what it has not read yet is not found, and
-    the remark says so. At most maxMsgsNumBatch messages and 15 MiB of them.
+    the remark says so. At most maxMsgsNumBatch messages and 15 MiB of them, and 32 MiB are read to find them.
     """
     header = request.header(QueryMessageRequestHeader)
     config = broker.config
@@ -186,6 +186,11 @@ def _why_not_found(broker: _Broker, result: QueryResult) -> str:
         reasons.append("this broker indexes no messages (messageIndexEnable=false)")
     elif result.lag_bytes:
         reasons.append(f"the index has yet to read the last {result.lag_bytes} bytes of the log")
+    if result.is_given_up:
+        reasons.append(
+            f"after {QUERY_READ_MAX_BYTES // 2**20} MiB of newer messages that share the key's hash it looked no further: give an earlier"
+            " end of the time range"
+        )
     earliest_ms = broker.store.earliest_store_time_ms
     if earliest_ms > 0:
         reasons.append(f"messages stored before {_utc(earliest_ms)} have been deleted, if there were any")

@@ -45,7 +45,7 @@ from brokerd.store.errors import (
     StoreReadOnlyError,
     UnprovenRecordsError,
 )
-from brokerd.store.message_query import QueryResult
+from brokerd.store.message_query import QUERY_READ_MAX_BYTES, QueryResult
 from brokerd.store.message_store import MessageStore
 from brokerd.store.record import DispatchRequest
 from brokerd.store.results import (
@@ -65,6 +65,7 @@ from brokerd.store.send_counts import SendCounts
 from brokerd.store.tail_doubts import TailDoubt
 
 __all__ = [
+    "QUERY_READ_MAX_BYTES",
     "CONSUME_QUEUE_ENTRY_BYTES",
     "AppendFailedError",
     "AppendResult",

@@ -45,6 +45,8 @@ _UNREADABLE_MAX = 64  # entries in a row that are passed over in a search by tim
 _DAMAGE_MAX = 4_096  # the same at a queue's beginning, which would be stuck there
 _ONE_BY_ONE_MAX = 256  # messages that a search by time looks at from a queue's beginning before its steps grow
 _LIKELY_CACHED_BYTES = 1024 * 1024 * 1024
+# maxMessageSize is 24 MiB at most. Where no record begins a body may claim any size, which is not to be read to see that.
+_RECORD_MAX_BYTES = 32 * 1024 * 1024
 
 
 class MessageReader:
@@ -252,7 +254,7 @@ class MessageReader:
         begin = max(self._log.min_offset, queue.floor_physical_offset)
         for earlier in range(queue_offset - 1, self.min_stored_offset(queue) - 1, -1):
             position, _, _ = ENTRY.unpack(self._consume_queues.read(queue, earlier, 1))
-            record = self._record_at(position)
+            record, _ = self.record_at(position)
             if record is not None and self._is(record, queue) and record.queue_offset == earlier:
                 begin = position + record.size_bytes
                 break
@@ -273,20 +275,21 @@ class MessageReader:
 
     # -- by physical offset, by time
 
-    def _record_at(self, physical_offset: int) -> DispatchRequest | None:
+    def record_at(self, physical_offset: int) -> tuple[DispatchRequest | None, bytes]:
+        """The record that starts exactly there, whole and undamaged, or None; and the bytes that were read to see that."""
         log = self._log
         if not log.min_offset <= physical_offset < log.end_offset:
-            return None
+            return None, b""
         room = log.file_bytes - physical_offset % log.file_bytes
         head = log.read(physical_offset, 4)
         size = int.from_bytes(head, "big")
-        if not MIN_RECORD_BYTES <= size <= room:
-            return None
+        if not MIN_RECORD_BYTES <= size <= min(room, _RECORD_MAX_BYTES):
+            return None, head
         data = log.read(physical_offset, size)
         record = parse_record(data, 0, physical_offset, room, physical_offset >= self.record_crc_from)
-        return record if isinstance(record, DispatchRequest) else None
+        return record if isinstance(record, DispatchRequest) else None, data
 
-    def _is_indexed(self, physical_offset: int) -> bool:
+    def is_indexed(self, physical_offset: int) -> bool:
         """Whether the queue that a record there names has it at this place, with this size: that is written for real ones alone."""
         log = self._log
         if not log.min_offset <= physical_offset < log.end_offset:
@@ -305,16 +308,18 @@ class MessageReader:
 
         The offset may be any: what a sender has put into a message's body may look like a record there, of anyone's topic.
         """
-        if not self._is_indexed(physical_offset):
+        if not self.is_indexed(physical_offset):
             return None
-        record = self._record_at(physical_offset)
-        if record is None or physical_offset + record.size_bytes > self.bound:
-            return None
-        if not expired_too and self._consume_queues.has_expired(
+        record, data = self.record_at(physical_offset)
+        return data if record is not None and self.is_readable(record, expired_too=expired_too) else None
+
+    def is_readable(self, record: DispatchRequest, *, expired_too: bool = False) -> bool:
+        """Whether readers may see it, and it is kept."""
+        if record.physical_offset + record.size_bytes > self.bound:
+            return False
+        return expired_too or not self._consume_queues.has_expired(
             record.topic.decode(errors="replace"), record.queue_id, record.queue_offset
-        ):
-            return None
-        return self._log.read(physical_offset, record.size_bytes)
+        )
 
     def store_timestamp_at(self, physical_offset: int) -> int:
         """The store timestamp of the record there; -1 when no record's head is there."""

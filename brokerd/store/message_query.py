@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from brokerd.store.get_message import MessageReader
 from brokerd.store.index_format import keys_of
 from brokerd.store.index_service import IndexService
-from brokerd.store.record import DispatchRequest, parse_record
 from brokerd.store.topic_tombstones import TopicTombstones
 
 _ANSWER_MAX_BYTES = 15 * 1024 * 1024  # stock clients take frames of 16 MiB at most
+# Read for one query, matches or not: some ten milliseconds. Of one hash a client may have stored any number of large messages.
+QUERY_READ_MAX_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class QueryResult:
     index_last_update_timestamp_ms: int
     index_last_update_physical_offset: int
     lag_bytes: int  # what readers may see already and the index has not read yet
+    is_given_up: bool = False  # QUERY_READ_MAX_BYTES were read, and older candidates not looked at
 
 
 class MessageQueries:
@@ -31,6 +33,7 @@ class MessageQueries:
         self._index = index
         self._reader = reader
         self._tombstones = tombstones
+        self._left_bytes = 0  # of what the query under way may read
 
     def query(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, *, unique: bool = False
@@ -38,8 +41,10 @@ class MessageQueries:
         """The newest messages of a topic with this key or UNIQ_KEY (`unique`: UNIQ_KEY only), stored between the times.
 
         Only what is indexed by now: see lag_bytes. At most `count_max`, and 15 MiB of them, but one at least. Others of the
-        same hash, records that retention or a truncation has taken, and a deleted topic's are not among them. Raises OSError.
+        same hash, records that retention or a truncation has taken, and a deleted topic's are not among them; but they are
+        read too, and after 32 MiB of all it looks no further. Raises OSError.
         """
+        self._left_bytes = QUERY_READ_MAX_BYTES
         records: list[bytes] = []
         total = 0
         for record in self._matching(topic, key, begin_ms, end_ms, unique) if count_max > 0 else ():
@@ -51,20 +56,19 @@ class MessageQueries:
                 break
         records.reverse()
         timestamp_ms, offset = self._index.last_update
-        return QueryResult(records, timestamp_ms, offset, max(0, self._reader.bound - self._index.indexed_until))
+        lag_bytes = max(0, self._reader.bound - self._index.indexed_until)
+        return QueryResult(records, timestamp_ms, offset, lag_bytes, self._left_bytes <= 0)
 
     def _matching(self, topic: str, key: str, begin_ms: int, end_ms: int, unique: bool) -> Iterator[bytes]:
         tombstone = self._tombstones.get(topic)
         floor = 0 if tombstone is None else tombstone.physical_offset
         topic_bytes, key_bytes = topic.encode(), key.encode()
         for offset in self._index.candidates(topic, key, begin_ms, end_ms):
-            if offset < floor:
+            if offset < floor or self._left_bytes <= 0:
                 return
-            data = self._reader.message_at(offset)
-            if data is None:
-                continue
-            record = parse_record(data, 0, offset, len(data), False)
-            if not isinstance(record, DispatchRequest) or record.topic != topic_bytes:
+            record, data = self._reader.record_at(offset)
+            self._left_bytes -= len(data)
+            if record is None or record.topic != topic_bytes or not self._reader.is_readable(record):
                 continue
             if not begin_ms <= record.store_timestamp_ms <= end_ms:
                 continue

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from brokerd.store import message_query
 from mqwire.acl import SessionCredentials
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
@@ -115,6 +117,31 @@ def test_what_is_not_found_is_reported_with_what_may_be_the_reason(filled: Broke
     assert (reply.header(QueryMessageResponseHeader).index_lag_bytes or 0) > 0
     index_all(filled)
     assert bodies(query(filled, "new")) == [b"new"]
+
+
+def test_a_query_reads_a_bounded_number_of_bytes(filled: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_query, "QUERY_READ_MAX_BYTES", 3 * len(query(filled, "k3").body))
+    log = filled.store._reader._log
+    read = Mock(side_effect=log.read)
+    monkeypatch.setattr(log, "read", read)
+    reply = query(filled, "k", ext_fields=UNIQUE)  # ten messages have it among their keys, and none as its id
+    assert reply.code == ResponseCode.QUERY_NOT_FOUND
+    assert sum(1 for call in read.call_args_list if call.args[1] > 4) == 3
+    assert "give an earlier end of the time range" in (reply.remark or "")
+
+
+def test_where_no_record_begins_no_more_is_read_than_a_record_may_have(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make_broker(mappedFileSizeCommitLog=str(64 * 1024 * 1024))
+    broker.create_topic("orders", queues=1)
+    stored = broker.store_message("orders", (48 * 1024 * 1024).to_bytes(4, "big"))
+    log = broker.store._reader._log
+    at = stored.physical_offset + log.read(stored.physical_offset, stored.size_bytes).index(b"\x03\x00\x00\x00")
+    read = Mock(side_effect=log.read)
+    monkeypatch.setattr(log, "read", read)
+    assert broker.store.message_at(at) is None
+    assert [call.args[1] for call in read.call_args_list] == [4]
 
 
 def test_a_broker_without_an_index_says_so(make_broker: MakeBroker) -> None:

@@ -25,6 +25,8 @@ _UNUSUAL = (
     _HOSTS_V6 | MessageSysFlag.TRANSACTION_PREPARED_TYPE
 )  # a bit of PREPARED is in ROLLBACK too, as it happens not
 _CACHED_MAX = 1024
+# A client's messages have 65 at most, but older ones thousands: here a slice of work ends.
+_KEYS_AT_ONCE = 2048
 _HEADS_MAX = 256  # of a topic: one for each client, for a millisecond
 _TAIL_POWER = 31**4 & MASK
 
@@ -54,8 +56,8 @@ class IndexReader:
         """Topic -> (hash of "topic#", UNIQ_KEY but its last four bytes, a counter -> hash of both, moved by those four)."""
 
     def read(self, buffer: bytes, offset: int, room: int, records_max: int) -> BlockKeys:
-        """The keys of up to `records_max` records of `buffer`, which lies at `offset` of the log; `room` bytes are left
-        of that file.
+        """The keys of up to `records_max` records of `buffer`, of fewer if they have 2,048 keys; it lies at `offset` of the log, and
+        `room` bytes are left of that file.
         """
         found = BlockKeys()
         hashes, offsets, timestamps = found.hashes, found.offsets, found.timestamps_ms
@@ -89,6 +91,8 @@ class IndexReader:
                 self._put_record(record, found)
                 position += record.size_bytes
                 records += 1
+                if len(hashes) >= _KEYS_AT_ONCE:
+                    break
                 continue
             topic = buffer[topic_at + 1 : topic_end]
             prefix, heads = topics.get(topic) or self._new_topic(topic)
@@ -130,6 +134,8 @@ class IndexReader:
                         hashes.append(value if value <= 0x7FFFFFFF else (0x100000000 - value) & 0x7FFFFFFF)
                         offsets.append(own_offset)
                         timestamps.append(timestamp_ms)
+                    if len(hashes) >= _KEYS_AT_ONCE:
+                        records_max = 0  # this one was the last
             position = end
             records += 1
         found.records = records

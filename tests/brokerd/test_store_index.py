@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerd.store import MessageStore, StoreError
-from brokerd.store.index_format import ENTRY, HEADER_BYTES, file_bytes, key_hash, unpack_header
+from brokerd.store.index_format import ENTRY, FIRST_ENTRY, HEADER_BYTES, file_bytes, key_hash, unpack_header
 from brokerd.store.store_checkpoint import StoreCheckpoint
 from mqwire.message import decode_record
 from tests.sim.memory_disk import Died, MemoryDisk
@@ -75,6 +75,17 @@ def test_a_unique_query_looks_at_the_unique_key_alone() -> None:
     index_all(store)
     assert found(store, "X", unique=True) == [b"its id"]
     assert found(store, "X") == [b"its key", b"its id"]
+
+
+@pytest.mark.parametrize("topic", ["orders", "o" * 200])
+def test_a_slice_of_work_ends_at_two_thousand_keys_too(topic: str) -> None:
+    store = open_store(MemoryDisk(), mapped_file_size_commit_log_bytes=2**20, max_index_num=10_000)
+    keys = " ".join(f"k{number}" for number in range(1_500))
+    store.append([message(b"x", topic, properties=f"KEYS\x01{keys}\x02".encode()) for _ in range(5)])
+    entries = []
+    while store.index.build(store.confirm_offset, 256):
+        entries.append(store.index._files[-1].header.index_count - FIRST_ENTRY)
+    assert entries == [3_000, 6_000, 7_500]
 
 
 def test_a_message_with_one_key_twice_is_found_once() -> None:

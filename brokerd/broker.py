@@ -60,6 +60,7 @@ from brokerd.services.table_files import TableFiles
 from brokerd.services.topic_retention import TopicRetentionService
 from brokerd.stats import BrokerStats
 from brokerd.store import (
+    INDEX_BYTES_OF_KEY,
     AppendResult,
     BatchResult,
     BatchToStore,
@@ -74,6 +75,7 @@ from brokerd.subscription_group import SubscriptionGroupManager
 from brokerd.tls import client_tls
 from brokerd.topic_config import TopicConfigManager
 from brokerd.topic_retention import KeptMessages
+from brokerd.unindexed_keys import UnindexedKeys
 from brokerd.unproven_offsets import UnprovenOffsets
 from mqwire.acl import SessionCredentials, Signer
 from mqwire.bodies import TopicConfig
@@ -99,6 +101,7 @@ _STEPPED_DOWN: Final = "this broker stopped being the master"
 # Of a MessageToStore: (topic, queue_id) and topic.
 _QUEUE_OF_MESSAGE: Final = itemgetter(0, 1)
 _TOPIC_OF_MESSAGE: Final = itemgetter(0)
+_PROPERTIES_OF_MESSAGE: Final = itemgetter(9)
 
 
 class NotLeadingError(StoreError):
@@ -176,7 +179,7 @@ class Broker:
         self.quotas = Quotas(
             config,
             clock.monotonic,
-            stored_bytes=lambda: store.end_offset - store.min_physical_offset + store.index.used_bytes,
+            stored_bytes=self._stored_bytes,
             stored_by_topic=lambda: self.metering.stored_bytes.by_topic(),
             topic_quotas=lambda: self.topic_configs.quotas,
             credential_quotas={} if self.acl is None else self.acl.quotas,
@@ -190,6 +193,7 @@ class Broker:
         # Where an append's records end, and their queues: whose waiting pulls are answered once that is confirmed.
         self._arrived: deque[tuple[int, set[tuple[str, int]]]] = deque()
         self._flush_failure: str | None = None
+        self._unindexed = UnindexedKeys()
 
     # --- the log ---
 
@@ -212,6 +216,9 @@ class Broker:
             len(messages),
             last.physical_offset + last.size_bytes - first.physical_offset,
         )
+        if self.config.quota_stored_bytes:
+            end_offset = last.physical_offset + last.size_bytes
+            self._note_keys(first.physical_offset, end_offset, list(map(_PROPERTIES_OF_MESSAGE, messages)))
         self.log_grew()
         return results
 
@@ -223,8 +230,23 @@ class Broker:
         self._arrived.append((result.end_offset, {(batch.topic, batch.queue_id)}))
         positions = result.physical_offsets
         self.stats.put_batch(batch.topic, len(positions), result.end_offset - positions[0])
+        if self.config.quota_stored_bytes:
+            self._note_keys(positions[0], result.end_offset, batch.properties)
         self.log_grew()
         return result
+
+    def _note_keys(self, begin_offset: int, end_offset: int, properties: Sequence[bytes]) -> None:
+        """Count what the index will take at most for messages with these: a UNIQ_KEY and the KEYS, which blanks separate."""
+        if self.config.message_index_enable:
+            keys = 2 * len(properties) + b"".join(properties).count(b" ")
+            self._unindexed.add(begin_offset, end_offset, keys * INDEX_BYTES_OF_KEY)
+
+    def _stored_bytes(self) -> int:
+        """What counts as stored: the log, its index, and what both will take for messages that are stored already."""
+        store = self.store
+        log_bytes = store.end_offset - store.min_physical_offset
+        index_bytes = store.index.used_bytes + self._unindexed.bytes_after(store.index.indexed_until)
+        return log_bytes + index_bytes + self.schedule.waiting_bytes
 
     def _is_infrastructure(self, access_key: str) -> bool:
         account = None if self.acl is None else self.acl.accounts.get(access_key)

@@ -188,8 +188,8 @@ def _why_not_found(broker: _Broker, result: QueryResult) -> str:
         reasons.append(f"the index has yet to read the last {result.lag_bytes} bytes of the log")
     if result.is_given_up:
         reasons.append(
-            f"after {QUERY_READ_MAX_BYTES // 2**20} MiB of newer messages that share the key's hash it looked no further: give an earlier"
-            " end of the time range"
+            f"after {QUERY_READ_MAX_BYTES // 2**20} MiB of newer messages that share the key's hash it looked no further: give an"
+            " earlier end of the time range"
         )
     earliest_ms = broker.store.earliest_store_time_ms
     if earliest_ms > 0:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from brokerd.acl import credential_of, is_platforms
 from brokerd.processors.handler import not_written
 from brokerd.processors.send_header import SendHeader, SendHeaderReader, SendOrigin
-from brokerd.processors.send_properties import TAGS, PropertyReader, tags_code_of
+from brokerd.processors.send_properties import KEYS_MAX, TAGS, PropertyReader, check_keys, tags_code_of
 from brokerd.processors.send_reply import SendReplyEncoder
 from brokerd.processors.special_sends import SpecialSends, SpecialSendsBroker, has_special_properties, no_transactions
 from brokerd.replies import Refusal
@@ -353,6 +353,9 @@ class SendMessageProcessor:
         joined = b"".join(properties)
         if has_special_properties(header.properties) or has_special_properties(joined):
             _refuse_special_batch(header, properties)
+        if joined.count(b" ") >= KEYS_MAX:
+            for each in properties:
+                check_keys(each)
         if not joined.isascii():
             _refuse_other_than_utf_8(properties)
         properties = [each if each[-1:] == b"\x02" or not each else each + b"\x02" for each in properties]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from brokerd.processors.special_sends import has_special_properties
+from brokerd.store import keys_of
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import tags_code
 from mqwire.names import (
@@ -26,6 +27,9 @@ _SHAPES_MAX: Final = 4096
 _SHAPE_BYTES_MAX: Final = 512
 # Nor is a long tag, and what is remembered is every sender's to fill.
 _TAG_BYTES_MAX: Final = 128
+# Each key takes 24 bytes of the index. Stock clients put the ids of all messages of which they send trace records into the keys:
+# of 32 characters, properties hold fewer than these.
+KEYS_MAX: Final = 1024
 
 
 class StoredProperties(NamedTuple):
@@ -59,7 +63,9 @@ class PropertyReader:
         self._shapes: dict[tuple[bytes, bytes], tuple[bytes, int, bool]] = {}
 
     def read(self, properties: bytes) -> StoredProperties:
-        """Of a single message; a missing UNIQ_KEY is added. Raises RemoteProtocolError for a tag that is not UTF-8."""
+        """Of a single message; a missing UNIQ_KEY is added. Raises RemoteProtocolError for a tag that is not UTF-8, and for too
+        many keys.
+        """
         start = properties.find(_UNIQ_KEY)
         if start < 0 or (start > 0 and properties[start - 1] != 2):
             start, properties = self._with_unique_key(properties)
@@ -85,6 +91,7 @@ class PropertyReader:
 
     def _remember(self, front: bytes, back: bytes) -> tuple[bytes, int, bool]:
         rest = front + back
+        check_keys(rest)
         stored_back = back if back.endswith(b"\x02") else back + b"\x02"
         shape = (stored_back + self._own, tags_code_of(rest), has_special_properties(rest))
         if len(rest) <= _SHAPE_BYTES_MAX:
@@ -126,6 +133,18 @@ def tags_code_of(properties: bytes) -> int:
                 _tag_codes.clear()
             _tag_codes[tag] = code
     return code
+
+
+def check_keys(properties: bytes) -> None:
+    """Raise RemoteProtocolError when a message has more keys than are taken."""
+    if properties.count(b" ") < KEYS_MAX:
+        return
+    count = len(keys_of(properties)[1])
+    if count > KEYS_MAX:
+        raise RemoteProtocolError(
+            f"the message has {count} keys, at most {KEYS_MAX} are taken: leave in its keys (KEYS) what it is to be found by, and"
+            " put the rest into another property or the body"
+        )
 
 
 def _find(properties: bytes, name: bytes) -> int:

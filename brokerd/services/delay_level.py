@@ -25,6 +25,7 @@ from brokerd.config_file import UnreadableConfigFile
 from brokerd.delay_levels import DelayLevels, level_of_queue_id, queue_id_of_level
 from brokerd.metadata import MetadataFile, Snapshot
 from brokerd.replies import Refusal
+from brokerd.services.waiting_bytes import WaitingBytes
 from brokerd.store import GetMessageStatus, MessageIllegalError, MessageToStore, RecordDamagedError, StoreError
 from mqwire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from mqwire.codes import ResponseCode
@@ -230,13 +231,18 @@ class ScheduleMessageService:
         self._persisted: dict[int, int] = {}
         self._take_again = False
         self._data_version = DataVersion()
+        self._waiting = WaitingBytes(broker.store)
+        self._waiting_is_old = True  # there was a send, or a delivery, since the last look
 
     def load(self) -> None:
         """Reads delayOffset.json; raises UnreadableConfigFile. Those in front of the queue are corrected later."""
         self.look_for_levels()
         stored = self._file.load(DelayOffsetFile)
-        if stored is None:
-            return
+        if stored is not None:
+            self._take_over(stored)
+        self._count_waiting()
+
+    def _take_over(self, stored: DelayOffsetFile) -> None:
         for level, offset in stored.offset_table.items():
             if level < 1 or offset < 0:
                 raise UnreadableConfigFile(
@@ -263,7 +269,26 @@ class ScheduleMessageService:
 
         Raises Refusal when DELAY is no number. A level above the highest is taken as the highest.
         """
+        self._waiting_is_old = True  # until the next look: it is appended after this
         return to_schedule_topic(message, self._levels)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the log and its index will take for the messages that wait here, when they are delivered."""
+        if self._waiting_is_old:
+            self._count_waiting()
+        return self._waiting.total
+
+    def _count_waiting(self) -> None:
+        config = self._broker.config
+        if not config.quota_stored_bytes:
+            return
+        # Of what a slave takes over the keys are not looked at: that would be a read for each message.
+        with_keys = config.message_index_enable and self._broker.replica.leads
+        try:
+            self._waiting.update(self._offsets, self._top_level, with_keys=with_keys)
+        except (OSError, StoreError) as error:  # those that need what is there say so
+            logger.debug("the messages that wait cannot be counted: %s", error)
 
     # --- delivery ---
 
@@ -277,6 +302,8 @@ class ScheduleMessageService:
                     busy = self.deliver_due()
                 else:
                     self._repair_until_s.clear()  # nothing is repaired for a look of this one
+                self._count_waiting()
+                self._waiting_is_old = False
                 await trio.sleep(0 if busy else _LOOK_PERIOD_S)
             except StoreError as error:
                 logger.warning("delayed messages wait, for the store takes none: %s", error)
@@ -374,6 +401,7 @@ class ScheduleMessageService:
             end_offset_bytes = max(end_offset_bytes, self._unproven[-1].end_offset_bytes)
         self._unproven.append(Delivery(end_offset_bytes, level, self._offsets.get(level, 0), offset))
         self._offsets[level] = offset
+        self._waiting_is_old = True
 
     def raise_offsets(self, offsets: Mapping[int, int]) -> None:
         """A slave takes over how far its master has delivered; it delivers from there when it leads. Never lowers.
@@ -394,6 +422,8 @@ class ScheduleMessageService:
         Until that one has said so, only deliveries of which the log has the record count: this replica may lead before.
         """
         self._take_again = True
+        self._waiting.forget()
+        self._waiting_is_old = True
         self._take_back(self._broker.store.end_offset)
         self._end_with_queues()
         for level in self._offsets:

@@ -1,6 +1,6 @@
 """Keeping the message index up with the log (brokerd/store/index_service.py), in the pauses that the sends leave.
 
-A slice of work, 256 records or 2,048 keys, is about a millisecond (one record of an older log may have 16,000 keys, and is a slice
+A slice of work, 256 records or 2,048 keys, is a millisecond or two (one record of an older log may have 16,000 keys, and is a slice
 of its own), and as long a pause follows it, so that a request waits no longer than that for it.
 Under full load the pauses are longer and the index gets a tenth of the core: it falls behind and catches up afterwards.
 """

@@ -45,6 +45,7 @@ from brokerd.store.errors import (
     StoreReadOnlyError,
     UnprovenRecordsError,
 )
+from brokerd.store.index_format import INDEX_BYTES_OF_KEY, keys_of
 from brokerd.store.message_query import QUERY_READ_MAX_BYTES, QueryResult
 from brokerd.store.message_store import MessageStore
 from brokerd.store.record import DispatchRequest
@@ -65,8 +66,9 @@ from brokerd.store.send_counts import SendCounts
 from brokerd.store.tail_doubts import TailDoubt
 
 __all__ = [
-    "QUERY_READ_MAX_BYTES",
     "CONSUME_QUEUE_ENTRY_BYTES",
+    "INDEX_BYTES_OF_KEY",
+    "QUERY_READ_MAX_BYTES",
     "AppendFailedError",
     "AppendResult",
     "BatchResult",
@@ -103,5 +105,6 @@ __all__ = [
     "TailDoubt",
     "UnprovenRecordsError",
     "WrittenEntries",
+    "keys_of",
     "size_of_entries",
 ]

@@ -16,6 +16,7 @@ from brokerd.store.config import StoreConfig
 from brokerd.store.consume_queue import BLANK_SIZE, ConsumeQueue
 from brokerd.store.consume_queue_store import ConsumeQueueStore
 from brokerd.store.errors import RecordDamagedError
+from brokerd.store.index_format import keys_of
 from brokerd.store.log_scanner import LogScanner
 from brokerd.store.record import (
     ENTRY,
@@ -32,7 +33,7 @@ from brokerd.store.record import (
 from brokerd.store.results import BoundaryType, GetMessageStatus, GetResult
 from brokerd.store.send_counts import extra_units_of
 from brokerd.store.store_checkpoint import NO_RECORD_CRC
-from mqwire.message import MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+from mqwire.message import MAX_PROPERTIES_BYTES, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 from mqwire.metering import UNIT_BYTES
 
 AcceptTagsCode = Callable[[int], bool]
@@ -320,6 +321,14 @@ class MessageReader:
         return expired_too or not self._consume_queues.has_expired(
             record.topic.decode(errors="replace"), record.queue_id, record.queue_offset
         )
+
+    def count_keys(self, entry: bytes) -> int:
+        """How many keys the record of an entry has beside its UNIQ_KEY, as its last bytes say, unchecked."""
+        position, size, _ = ENTRY.unpack(entry)
+        if size == BLANK_SIZE:
+            return 0
+        tail_bytes = min(size, MAX_PROPERTIES_BYTES)
+        return len(keys_of(self._log.read(position + size - tail_bytes, tail_bytes))[1])
 
     def store_timestamp_at(self, physical_offset: int) -> int:
         """The store timestamp of the record there; -1 when no record's head is there."""

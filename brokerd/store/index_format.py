@@ -23,6 +23,7 @@ ENTRY: Final = struct.Struct(">iqii")
 HEADER_BYTES: Final = HEADER.size
 SLOT_BYTES: Final = 4
 ENTRY_BYTES: Final = ENTRY.size
+INDEX_BYTES_OF_KEY: Final = ENTRY_BYTES + SLOT_BYTES
 FIRST_ENTRY: Final = 1
 SECONDS_MAX: Final = 2**31 - 1
 

@@ -56,7 +56,7 @@ class IndexReader:
         """Topic -> (hash of "topic#", UNIQ_KEY but its last four bytes, a counter -> hash of both, moved by those four)."""
 
     def read(self, buffer: bytes, offset: int, room: int, records_max: int) -> BlockKeys:
-        """The keys of up to `records_max` records of `buffer`, of fewer if they have 2,048 keys; it lies at `offset` of the log, and
+        """The keys of up to `records_max` records of `buffer`, of fewer if they have 2,048 keys. It lies at `offset` of the log;
         `room` bytes are left of that file.
         """
         found = BlockKeys()

@@ -23,7 +23,7 @@ from brokerd.store.disk import Disk
 from brokerd.store.errors import StoreError
 from brokerd.store.index_checkpoint import IndexCheckpoint
 from brokerd.store.index_file import IndexFile
-from brokerd.store.index_format import ENTRY_BYTES, FIRST_ENTRY, SLOT_BYTES, IndexHeader, key_hash
+from brokerd.store.index_format import FIRST_ENTRY, INDEX_BYTES_OF_KEY, IndexHeader, key_hash
 from brokerd.store.index_reader import BlockKeys, IndexReader
 from brokerd.store.log_scanner import LogScanner
 from brokerd.store.record import BLANK, BLANK_HEAD_BYTES, MIN_RECORD_BYTES, record_spans
@@ -89,7 +89,7 @@ class IndexService:
     @property
     def used_bytes(self) -> int:
         """What its entries take on disk, each with a slot: files are as sparse as they are empty."""
-        return sum(file.header.index_count for file in self._files) * (ENTRY_BYTES + SLOT_BYTES)
+        return sum(file.header.index_count for file in self._files) * INDEX_BYTES_OF_KEY
 
     @property
     def files(self) -> list[str]:

@@ -536,6 +536,10 @@ class MessageStore:
         queue = self._queues.queues.get((topic, queue_id))
         return b"" if queue is None else self._queues.read(queue, first, count)
 
+    def count_keys(self, entry: bytes) -> int:
+        """How many keys the record of a ConsumeQueue entry has beside its UNIQ_KEY, as its last bytes say, unchecked."""
+        return self._reader.count_keys(entry)
+
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the queue's next visible message gets; 0 when there is no such queue.
 

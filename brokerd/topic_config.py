@@ -40,6 +40,9 @@ _CLUSTER_TOPIC_QUEUE_NUMS = 16
 _REVIVE_QUEUE_NUMS = 8
 _OF_GROUPS = (names.RETRY_GROUP_TOPIC_PREFIX, names.DLQ_GROUP_TOPIC_PREFIX)
 _ATTRIBUTE_MAX_CHARACTERS = 64
+# A broker registers all its topics in one frame, of which a name server, and a stock client that lists them, take 16 MiB. Where
+# they are more it is in no route any more.
+REGISTERED_BYTES_MAX: Final = 14 * 1024 * 1024
 
 
 def _one_of(name: str, *allowed: str) -> Callable[[str], str | None]:
@@ -97,6 +100,8 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         self._own_system_topics: frozenset[str] = frozenset()
         self._quotas: dict[str, TopicQuota] = {}
         self._quotas_of: DataVersion | None = None
+        self._registered_bytes = 0
+        self._registered_bytes_of: DataVersion | None = None
 
     def load(self) -> None:
         """Reads topics.json and adds the system topics; raises UnreadableConfigFile."""
@@ -172,13 +177,14 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
     ) -> TopicConfig | None:
         """The topic, made after `default_topic` when it does not exist and that is allowed; else None.
 
-        The number of queues is the lower of the client's wish and the template's. The caller has validated the name.
+        The number of queues is the lower of the client's wish and the template's. The caller has validated the name. A group's
+        topics are made for the group, by `create_for_send_back`.
         """
         known = self._table.get(topic)
         if known is not None:
             return known
-        if default_topic == names.AUTO_CREATE_TOPIC_KEY_TOPIC and not self._config.auto_create_topic_enable:
-            return None
+        if not self._config.auto_create_topic_enable or topic.startswith(_OF_GROUPS):
+            return None  # whatever the template: topics named after the cluster and the broker are inherited from, too
         template = self._table.get(default_topic)
         if template is None or not template.perm & PermName.INHERIT:
             return None
@@ -242,8 +248,24 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
         if remark is not None:
             raise QuotaReached(remark)
         changed = {name: config for name, config in table.items() if self._table.get(name) != config}
+        before = self._size_registered()
+        after = before + sum(map(_registered_bytes, changed.values()))
+        after -= sum(_registered_bytes(self._table[name]) for name in changed if name in self._table)
+        if after > max(REGISTERED_BYTES_MAX, before):
+            raise QuotaReached(
+                f"the broker would register topics of {after} bytes, {REGISTERED_BYTES_MAX} are taken: delete topics and groups"
+                " no one needs, or spread them over more brokers"
+            )
         self._become(table, MetadataRecord(topics=changed))
+        self._registered_bytes, self._registered_bytes_of = after, self.data_version
         return True
+
+    def _size_registered(self) -> int:
+        """What the table takes in a registration."""
+        if self._registered_bytes_of is not self.data_version:
+            self._registered_bytes = sum(map(_registered_bytes, self._table.values()))
+            self._registered_bytes_of = self.data_version
+        return self._registered_bytes
 
     def usage(self) -> list[Usage]:
         """Its quotas that have a limit, with their use."""
@@ -306,6 +328,11 @@ class TopicConfigManager(LoggedTable[TopicConfig]):
 
     def _file_content(self) -> bytes:
         return TopicsFile(topic_config_table=self._table, data_version=self.data_version, in_log=True).to_json()
+
+
+def _registered_bytes(config: TopicConfig) -> int:
+    """What a topic takes in a registration: its name, for a second time, and its settings."""
+    return len(config.topic_name) + len(config.to_json()) + len('"":,')
 
 
 def merge_attributes(current: Mapping[str, str], text: str | None) -> dict[str, str]:

@@ -32,7 +32,7 @@ from mqwire.command import FLAG_ONEWAY
 from mqwire.compression import decompress
 from mqwire.errors import RemoteProtocolError
 from mqwire.message import CRC32_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, decode_batch_columns
-from mqwire.names import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_TRACE_TOPIC
+from mqwire.names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_TRACE_TOPIC
 
 if TYPE_CHECKING:
     from brokerd.acl import AccessControl
@@ -388,20 +388,40 @@ class SendMessageProcessor:
         config = broker.topic_configs.select(topic)
         if config is None:
             try:
-                config = broker.topic_configs.create_on_send(
-                    topic, origin.default_topic, origin.default_topic_queue_nums
-                )
+                config = self._create_topic(origin)
             except StoreError as error:
                 raise not_written(error) from error
-            if config is None:
-                raise Refusal(
-                    ResponseCode.TOPIC_NOT_EXIST,
-                    f"topic[{topic}] not exist, apply first please! Create it, or set autoCreateTopicEnable=true",
-                )
             broker.register_soon()
         if not config.perm & PermName.WRITE:
             raise Refusal(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden: perm {config.perm}"
+            )
+        return config
+
+    def _create_topic(self, origin: SendOrigin) -> TopicConfig:
+        """The topic, made as it is allowed; raises Refusal, and StoreError.
+
+        A group's topics are its own heartbeat's and send-backs' to make, which a consumer's own send may come before; without the
+        group they would be anyone's to make, and no quota counts them.
+        """
+        broker = self._broker
+        topic = origin.topic
+        for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
+            if topic.startswith(prefix):
+                group = broker.subscription_groups.select(topic[len(prefix) :])
+                if group is None:
+                    raise Refusal(
+                        ResponseCode.TOPIC_NOT_EXIST,
+                        f"topic[{topic}] not exist, and neither does its consumer group, with which it comes: create the group, or"
+                        " start a consumer of it",
+                    )
+                queues = group.retry_queue_nums if prefix == RETRY_GROUP_TOPIC_PREFIX else 1
+                return broker.topic_configs.create_for_send_back(topic, max(1, queues))
+        config = broker.topic_configs.create_on_send(topic, origin.default_topic, origin.default_topic_queue_nums)
+        if config is None:
+            raise Refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please! Create it, or set autoCreateTopicEnable=true",
             )
         return config
 

@@ -17,7 +17,7 @@ from mqwire.bodies import (
     TopicList,
     TopicStatsTable,
 )
-from mqwire.codes import RequestCode, ResponseCode
+from mqwire.codes import PermName, RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_topic import (
     CreateTopicRequestHeader,
@@ -301,6 +301,17 @@ def test_without_auto_creation_a_send_creates_nothing(make_broker: MakeBroker) -
     broker = make_broker(autoCreateTopicEnable="false")
     assert broker.broker.topic_configs.create_on_send("orders", "TBW102", 4) is None
     assert broker.broker.topic_configs.select("TBW102") is None
+
+
+@pytest.mark.parametrize("template", ["DefaultCluster", "broker-a"])
+def test_without_auto_creation_no_other_template_makes_a_topic(make_broker: MakeBroker, template: str) -> None:
+    broker = make_broker(autoCreateTopicEnable="false")
+    assert broker.topic_config(template).perm & PermName.INHERIT
+    assert broker.broker.topic_configs.create_on_send("orders", template, 4) is None
+
+
+def test_with_auto_creation_the_clusters_template_makes_a_topic(broker: BrokerUnderTest) -> None:
+    assert broker.broker.topic_configs.create_on_send("orders", "DefaultCluster", 4) is not None
 
 
 def test_turning_auto_creation_off_later_closes_tbw102(make_broker: MakeBroker) -> None:

@@ -9,7 +9,9 @@ from unittest.mock import Mock
 import pytest
 import trio
 
+from brokerd import topic_config
 from brokerd.quotas import Bucket
+from brokerd.topic_config import REGISTERED_BYTES_MAX
 from mqwire.acl import SessionCredentials, sign_request
 from mqwire.bodies import ConsumerData, HeartbeatData, KVTable, SubscriptionData, SubscriptionGroupConfig
 from mqwire.codes import RequestCode, ResponseCode
@@ -21,6 +23,7 @@ from mqwire.headers_topic import CreateTopicRequestHeader
 from mqwire.names import RMQ_SYS_TRACE_TOPIC
 from tests.brokerd.acl_accounts import MakeAclBroker
 from mqwire.message import BatchItem, encode_batch_body
+from namesrvd.server import MAX_FRAME_BYTES
 from tests.brokerd.acl_accounts import SEND_FIELDS
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.security.accounts import ACCOUNTS, PLATFORM, PROGRAM, TENANT_ADMIN, ask
@@ -343,9 +346,7 @@ def test_what_counts_as_waiting_is_nothing_when_all_is_delivered(broker: BrokerU
     broker.clock.advance(10)
     while broker.broker.schedule.deliver_due():
         pass
-    assert (
-        broker.broker.schedule.waiting_bytes == 88 * 2 * 24
-    )  # keys are counted for 256 messages together, up to 768 here
+    assert broker.broker.schedule.waiting_bytes == 0
 
 
 def send_batch(broker: BrokerUnderTest, items: list[BatchItem]) -> RemotingCommand:
@@ -364,6 +365,39 @@ def test_topics_have_a_quota_whoever_makes_them(broker: BrokerUnderTest) -> None
     assert refused_by(send(broker, topic="fourth")) == "quotaTopics"
     delete_topic(broker, "bills")
     assert put_topic(broker, "fourth").code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("prefix", ["%DLQ%", "%RETRY%"])
+def test_a_send_makes_a_groups_topic_for_a_group_that_exists_alone(broker: BrokerUnderTest, prefix: str) -> None:
+    """They count in no quota of topics: each goes with a group, of which a quota counts."""
+    reply = send(broker, topic=f"{prefix}no-ones")
+    assert (reply.code, "create the group" in (reply.remark or "")) == (ResponseCode.TOPIC_NOT_EXIST, True)
+    assert broker.broker.topic_configs.select(f"{prefix}no-ones") is None
+    assert send(broker, topic=f"{prefix}readers").code == ResponseCode.SUCCESS
+
+
+def test_the_topics_of_a_broker_fit_in_a_registration(broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = broker.broker.topic_configs
+    registered = len(json.dumps(json.loads(topics.to_wrapper().to_json())["topicConfigTable"], separators=(",", ":")))
+    monkeypatch.setattr(topic_config, "REGISTERED_BYTES_MAX", registered + 1_000)
+    replies = [put_topic(broker, f"topic-{number}-".ljust(127, "x")) for number in range(4)]
+    assert [reply.code for reply in replies] == [0, 0, ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_BUSY]
+    assert "the broker would register topics" in (replies[-1].remark or "")
+    delete_topic(broker, "topic-0-".ljust(127, "x"))
+    assert put_topic(broker, "short").code == ResponseCode.SUCCESS
+
+
+def test_topics_that_are_too_many_for_a_registration_already_may_shrink(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_topic(broker, "wide", queues=100)
+    monkeypatch.setattr(topic_config, "REGISTERED_BYTES_MAX", 1)
+    assert put_topic(broker, "wide", queues=10).code == ResponseCode.SUCCESS
+    assert put_topic(broker, "wide", queues=100).code == ResponseCode.SYSTEM_BUSY
+
+
+def test_the_largest_registration_is_a_frame_that_name_servers_take() -> None:
+    assert REGISTERED_BYTES_MAX + 2**20 < MAX_FRAME_BYTES
 
 
 def test_queues_have_a_quota_in_all_topics_together(broker: BrokerUnderTest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from mqwire.bodies import Connection
 from mqwire.codes import LanguageCode
@@ -49,6 +49,8 @@ class Peer(Protocol):
 # What a member reported as its subscriptions: topic, expression and its type, sorted.
 Reported: TypeAlias = tuple[tuple[str, str, str], ...]
 
+_CHANNEL_BYTES: Final = 600  # with its places in dictionaries and sets, and an id's own overhead
+
 
 @dataclass(slots=True)
 class ClientChannel:
@@ -64,12 +66,22 @@ class ClientChannel:
     seen_s: float = 0.0
     reported: Reported | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes in one group's table."""
+        return _CHANNEL_BYTES + text_bytes(self.client_id)
+
     def to_connection(self) -> Connection:
         host, port = self.peer.remote_address
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return Connection(
             client_id=self.client_id, client_addr=address, language=language_name(self.language), version=self.version
         )
+
+
+def text_bytes(text: str) -> int:
+    """How much memory a text takes at most: one character beyond the basic plane makes all of them four bytes wide."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def language_name(language: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from brokerd.client_channel import ClientChannel, Peer, Reported
+from brokerd.client_channel import ClientChannel, Peer, Reported, text_bytes
 from mqwire.bodies import ReportedSubscription, SubscriptionData, SubscriptionVariant
 from mqwire.codes import RequestCode
 from mqwire.command import RemotingCommand
@@ -27,7 +27,7 @@ logger = logging.getLogger("brokerd.consumer_manager")
 BROADCASTING = "BROADCASTING"
 
 # What clients report is kept for minutes: bounds on memory, far above what one broker's consumers have.
-MEMBERS_MAX: Final = 50_000
+MEMBERS_BYTES_MAX: Final = 32 * 1024 * 1024  # of those that have ids of 60 characters 50,000
 SUBSCRIPTIONS_BYTES_MAX: Final = 32 * 1024 * 1024
 # What each member reported is only for people who look for the odd one: beyond these bounds it is not kept.
 REPORTED_VARIANTS_MAX: Final = 16  # of one group
@@ -152,12 +152,12 @@ class ConsumerGroupInfo:
 
 def _size_of(words: Iterable[str | None], subscriptions: Iterable[SubscriptionData]) -> int:
     """About how much memory they take, whatever a client has put where RocketMQ's have one of a few words."""
-    return sum(_text_bytes(word) for word in words if word is not None) + sum(
+    return sum(text_bytes(word) for word in words if word is not None) + sum(
         500
-        + _text_bytes(data.topic)
-        + _text_bytes(data.sub_string)
-        + _text_bytes(data.expression_type)
-        + sum(60 + _text_bytes(tag) for tag in data.tags_set)
+        + text_bytes(data.topic)
+        + text_bytes(data.sub_string)
+        + text_bytes(data.expression_type)
+        + sum(60 + text_bytes(tag) for tag in data.tags_set)
         + 32 * len(data.code_set)
         for data in subscriptions
     )
@@ -165,12 +165,7 @@ def _size_of(words: Iterable[str | None], subscriptions: Iterable[SubscriptionDa
 
 def _size_of_reported(reported: Reported) -> int:
     """About how much memory it takes."""
-    return sum(300 + sum(map(_text_bytes, texts)) for texts in reported)
-
-
-def _text_bytes(text: str) -> int:
-    """How much memory a text takes at most: one character beyond the basic plane makes all of them four bytes wide."""
-    return len(text) if text.isascii() else 4 * len(text)
+    return sum(300 + sum(map(text_bytes, texts)) for texts in reported)
 
 
 class ConsumerManager:
@@ -182,7 +177,7 @@ class ConsumerManager:
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[int, set[str]] = {}  # by connection
         self._fingerprints: dict[str, int] = {}
-        self._members = 0
+        self._members_bytes = 0
         self._kept_bytes = 0
         self._reported_bytes = 0
         # Called when a notice was sent or is due: then `send_notices` is to be called soon.
@@ -208,15 +203,24 @@ class ConsumerManager:
         return sorted(name for name, info in self._groups.items() if topic in info.subscriptions)
 
     def too_much(
-        self, group: str, words: Sequence[str | None], subscriptions: Sequence[SubscriptionData] | None
+        self,
+        group: str,
+        channel: ClientChannel,
+        words: Sequence[str | None],
+        subscriptions: Sequence[SubscriptionData] | None,
     ) -> str | None:
         """Why a heartbeat's word on this group is not taken, None when it is: all that clients report has a bound.
 
-        `words` are its consume type, message model and where to begin; `subscriptions` None: as before.
+        `words` are its consume type, message model and where to begin; `subscriptions` None: as before. A member stays one.
         """
-        if self._members >= MEMBERS_MAX:
-            return f"this broker keeps {MEMBERS_MAX} members of consumer groups, and has them: run fewer consumers"
         info = self._groups.get(group) or ConsumerGroupInfo(group)
+        known = info._channels.get(channel.peer.id)
+        added_bytes = channel.size_bytes - (0 if known is None else known.size_bytes)
+        if added_bytes > 0 and self._members_bytes + added_bytes > MEMBERS_BYTES_MAX:
+            return (
+                f"the members of all consumer groups would take {self._members_bytes + added_bytes} bytes, this broker keeps"
+                f" {MEMBERS_BYTES_MAX}: run fewer consumers, or give them shorter ids"
+            )
         after = self._kept_bytes - info._kept_bytes + _size_of(words, info._updated(subscriptions).values())
         if after > SUBSCRIPTIONS_BYTES_MAX:
             return (
@@ -247,12 +251,13 @@ class ConsumerManager:
         info.message_model = message_model
         info.consume_from_where = consume_from_where
         channel.seen_s = self._monotonic()
-        members, size_bytes = len(info._channels), info._kept_bytes
+        size_bytes = info._kept_bytes
         replaced = info._channels.get(channel.peer.id)
         if replaced is not None and replaced.client_id != channel.client_id:
             self._keep_reported(info, replaced, None)
         joined = info._update_channel(channel)
         if joined:
+            self._members_bytes += channel.size_bytes - (0 if replaced is None else replaced.size_bytes)
             self._groups_of.setdefault(channel.peer.id, set()).add(group)
             logger.info("consumer %s joins group %s", channel.client_id, group)
         if subscriptions is not None:
@@ -260,7 +265,6 @@ class ConsumerManager:
             self._keep_reported(info, info._channels[channel.peer.id], reported)
         resubscribed = subscriptions is not None and info._update_subscriptions(subscriptions)
         info._measure()
-        self._members += len(info._channels) - members
         self._kept_bytes += info._kept_bytes - size_bytes
         changed = joined or resubscribed
         if changed and notify:
@@ -285,7 +289,7 @@ class ConsumerManager:
         own.discard(group)
         if not own:
             del self._groups_of[peer.id]
-        self._members -= 1
+        self._members_bytes -= channel.size_bytes
         self._keep_reported(info, channel, None)
         if not info._channels:
             self._kept_bytes -= info._kept_bytes

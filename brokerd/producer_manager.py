@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from brokerd.client_channel import ClientChannel, Peer
+from brokerd.client_channel import ClientChannel, Peer, text_bytes
 
 if TYPE_CHECKING:
     from brokerd.config import BrokerConfig
 
-# Memberships of all producers: a bound on memory, far above what one broker's clients have.
-PRODUCERS_MAX: Final = 50_000
+# Memory of all producers' memberships: of those that have ids of 60 characters 48,000, far more than one broker's clients have.
+PRODUCERS_BYTES_MAX: Final = 32 * 1024 * 1024
 
 logger = logging.getLogger("brokerd.producer_manager")
 
@@ -26,29 +26,30 @@ class ProducerManager:
         self._groups: dict[str, dict[int, ClientChannel]] = {}
         self._next: dict[str, int] = {}
         self._groups_of: dict[int, set[str]] = {}  # by connection
-        self._count = 0
+        self._kept_bytes = 0
 
     def register(self, group: str, channel: ClientChannel) -> bool:
-        """A heartbeat's word on one group; False when there are PRODUCERS_MAX others."""
+        """A heartbeat's word on one group; False when that would take more memory than all producers may."""
         channel.seen_s = self._monotonic()
         known = self._groups.get(group, {}).get(channel.peer.id)
         if known is not None and known.client_id == channel.client_id:
             known.seen_s = channel.seen_s
             return True
-        if known is None:
-            if self._count >= PRODUCERS_MAX:
-                return False
-            self._count += 1
-            self._groups_of.setdefault(channel.peer.id, set()).add(group)
+        added_bytes = _size_of(group, channel) - (0 if known is None else _size_of(group, known))
+        if self._kept_bytes + added_bytes > PRODUCERS_BYTES_MAX and added_bytes > 0:
+            return False
+        self._kept_bytes += added_bytes
+        self._groups_of.setdefault(channel.peer.id, set()).add(group)
         self._groups.setdefault(group, {})[channel.peer.id] = channel
         logger.debug("producer %s joins group %s", channel.client_id, group)
         return True
 
     def unregister(self, group: str, peer: Peer) -> None:
         members = self._groups.get(group)
-        if members is None or members.pop(peer.id, None) is None:
+        member = None if members is None else members.pop(peer.id, None)
+        if members is None or member is None:
             return
-        self._count -= 1
+        self._kept_bytes -= _size_of(group, member)
         own = self._groups_of[peer.id]
         own.discard(group)
         if not own:
@@ -84,3 +85,8 @@ class ProducerManager:
         turn = self._next.get(group, 0)
         self._next[group] = turn + 1
         return open_channels[turn % len(open_channels)]
+
+
+def _size_of(group: str, member: ClientChannel) -> int:
+    """Each of a group's first members may have brought its name."""
+    return member.size_bytes + text_bytes(group)

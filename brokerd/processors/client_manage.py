@@ -10,7 +10,7 @@ from brokerd.acl_needs import heartbeat_of
 from brokerd.client_channel import ClientChannel
 from brokerd.processors.context import Handler, Peer
 from brokerd.processors.handler import answers_refusals
-from brokerd.producer_manager import PRODUCERS_MAX
+from brokerd.producer_manager import PRODUCERS_BYTES_MAX
 from brokerd.quotas import QuotaReached
 from brokerd.replies import Refusal, Reply
 from brokerd.store import StoreError
@@ -78,7 +78,8 @@ def heart_beat(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
         if not broker.producers.register(producer.group_name, _channel(peer, request, data.client_id)):
             raise Refusal(
                 ResponseCode.SYSTEM_BUSY,
-                f"this broker keeps {PRODUCERS_MAX} memberships of producers, and has them: use fewer producer groups",
+                f"the memberships of all producers would take more than the {PRODUCERS_BYTES_MAX} bytes that this broker keeps:"
+                " use fewer producer groups, or give clients shorter ids",
             )
     return request.reply(
         ext_fields={
@@ -146,12 +147,13 @@ def _register_consumer(
     elif broker.consumers.find(name) is None:
         changed = True  # this broker has restarted: it knows no subscription to go on with
     words = (consumer.consume_type, consumer.message_model, consumer.consume_from_where)
-    remark = broker.consumers.too_much(name, words, subscriptions)
+    channel = _channel(peer, request, data.client_id)
+    remark = broker.consumers.too_much(name, channel, words, subscriptions)
     if remark is not None:
         raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
     broker.consumers.register(
         name,
-        _channel(peer, request, data.client_id),
+        channel,
         consume_type=consumer.consume_type,
         message_model=consumer.message_model,
         consume_from_where=consumer.consume_from_where,

@@ -46,10 +46,54 @@ def test_what_does_not_exist_is_not_locked(broker: BrokerUnderTest) -> None:
 def test_locks_beyond_the_bound_are_not_given_until_others_are_free(
     broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebalance_lock, "LOCKS_MAX", 2)
+    lock(broker, "c1", 0, 1)
+    monkeypatch.setattr(rebalance_lock, "LOCKS_BYTES_MAX", broker.broker.rebalance_locks._kept_bytes)
     assert lock(broker, "c1", 0, 1, 2) == [0, 1]
     unlock(broker, "c1", 0)
     assert lock(broker, "c1", 2, 3) == [2]
+
+
+def test_locks_take_as_much_memory_as_their_clients_ids(
+    broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock(broker, "c1", 0, 1)
+    monkeypatch.setattr(rebalance_lock, "LOCKS_BYTES_MAX", broker.broker.rebalance_locks._kept_bytes)
+    unlock(broker, "c1", 0)
+    assert lock(broker, "c" * 300, 0) == []
+    assert lock(broker, "\U0001f600" * 100, 0) == []
+    assert lock(broker, "c2", 0) == [0]
+
+
+def test_what_all_locks_take_is_nothing_when_none_is_left(broker: BrokerUnderTest, clock: ManualClock) -> None:
+    locks = broker.broker.rebalance_locks
+    lock(broker, "c1", 0, 1)
+    lock(broker, "client-2", 2, group="h")
+    unlock(broker, "c1", 0)
+    clock.advance(61)
+    lock(broker, "the-client-3", 2, group="h")
+    clock.advance(61)
+    locks.scan()
+    assert locks._kept_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["absent", "g" * 121, "of{characters"])
+def test_a_group_that_does_not_exist_and_is_not_made_locks_nothing(make_broker: MakeBroker, name: str) -> None:
+    broker = make_broker(autoCreateSubscriptionGroup="false" if name == "absent" else "true")
+    body = LockBatchRequestBody(consumer_group=name, client_id="c1", mq_set=queues(0))
+    reply = broker.ask(RequestCode.LOCK_BATCH_MQ, body=body.to_json())
+    assert reply.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert broker.broker.rebalance_locks._locks == {}
+
+
+def test_a_lock_that_comes_before_the_first_heartbeat_makes_its_group(broker: BrokerUnderTest) -> None:
+    """As a pull does: a client rebalances more often than it sends heartbeats."""
+    assert lock(broker, "c1", 0, group="new") == [0]
+    assert broker.broker.subscription_groups.select("new") is not None
+
+
+def test_a_clients_id_has_a_bound(broker: BrokerUnderTest) -> None:
+    body = LockBatchRequestBody(consumer_group="g", client_id="c" * 513, mq_set=queues(0))
+    assert broker.ask(RequestCode.LOCK_BATCH_MQ, body=body.to_json()).code == ResponseCode.INVALID_PARAMETER
 
 
 def test_a_slave_locks_nothing(make_broker: MakeBroker) -> None:

@@ -424,14 +424,58 @@ def test_who_sends_to_a_name_that_no_topic_may_have_is_not_remembered(platform_b
     assert acl._senders == set()
 
 
-def test_members_of_groups_have_a_bound(platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_manager, "PRODUCERS_MAX", 2)
+def produce(broker: BrokerUnderTest, client_id: str, *groups: str) -> int:
+    data = HeartbeatData(client_id=client_id, producer_data_set=[ProducerData(group_name=group) for group in groups])
+    return heartbeat_answer(broker, data)[0]
 
-    def produce(*groups: str) -> int:
-        data = HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name=group) for group in groups])
-        return heartbeat_answer(platform_broker, data)[0]
 
-    assert [produce("a", "b"), produce("c")] == [0, ResponseCode.SYSTEM_BUSY]
+def consume(broker: BrokerUnderTest, client_id: str, peer: RecordingPeer) -> int:
+    consumer = ConsumerData(group_name="g", consume_type="CONSUME_PASSIVELY")
+    body = HeartbeatData(client_id=client_id, consumer_data_set=[consumer]).to_json()
+    request = signed(RequestCode.HEART_BEAT, PROGRAM, body=body)
+    broker.dispatch(peer, [request])
+    (answer,) = peer.take_answers(request.opaque)
+    return answer.code
+
+
+def test_memberships_of_producers_have_a_bound(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert produce(platform_broker, "c", "a", "b") == 0
+    monkeypatch.setattr(producer_manager, "PRODUCERS_BYTES_MAX", platform_broker.broker.producers._kept_bytes)
+    assert produce(platform_broker, "c", "c") == ResponseCode.SYSTEM_BUSY
+
+
+def test_memberships_of_producers_take_as_much_memory_as_their_clients_ids(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_manager, "PRODUCERS_BYTES_MAX", 3_000)
+    wide = "\U0001f600" * 500
+    assert [produce(platform_broker, "c", "a"), produce(platform_broker, wide, "b")] == [0, ResponseCode.SYSTEM_BUSY]
+
+
+def test_members_of_consumer_groups_have_a_bound_and_stay(
+    platform_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = RecordingPeer()
+    assert consume(platform_broker, "c", member) == 0
+    consumers = platform_broker.broker.consumers
+    monkeypatch.setattr(consumer_manager, "MEMBERS_BYTES_MAX", consumers._members_bytes + 10)
+    assert consume(platform_broker, "another", RecordingPeer()) == ResponseCode.SYSTEM_BUSY
+    assert consume(platform_broker, "c" * 20, member) == ResponseCode.SYSTEM_BUSY
+    assert consume(platform_broker, "c", member) == 0
+
+
+def test_members_that_leave_take_nothing_with_them(platform_broker: BrokerUnderTest) -> None:
+    peer = RecordingPeer()
+    consumers, producers = platform_broker.broker.consumers, platform_broker.broker.producers
+    for client_id in ("c", "another", "c"):
+        consume(platform_broker, client_id, peer)
+    produce(platform_broker, "c", "a", "b")
+    platform_broker.clock.advance(1_000)
+    consumers.scan()
+    producers.scan()
+    assert (consumers._members_bytes, producers._kept_bytes) == (0, 0)
 
 
 def test_held_pulls_keep_a_bounded_number_of_bytes() -> None:

@@ -238,8 +238,9 @@ class Broker:
     def _note_keys(self, begin_offset: int, end_offset: int, properties: Sequence[bytes]) -> None:
         """Count what the index will take at most for messages with these: a UNIQ_KEY and the KEYS, which blanks separate."""
         if self.config.message_index_enable:
-            keys = 2 * len(properties) + b"".join(properties).count(b" ")
-            self._unindexed.add(begin_offset, end_offset, keys * INDEX_BYTES_OF_KEY)
+            joined = b"".join(properties)
+            blanks = joined.count(b" ") if b" " in joined else 0  # which is mostly so, and several times as fast to see
+            self._unindexed.add(begin_offset, end_offset, (2 * len(properties) + blanks) * INDEX_BYTES_OF_KEY)
 
     def _stored_bytes(self) -> int:
         """What counts as stored: the log, its index, and what both will take for messages that are stored already."""

@@ -353,7 +353,7 @@ class SendMessageProcessor:
         joined = b"".join(properties)
         if has_special_properties(header.properties) or has_special_properties(joined):
             _refuse_special_batch(header, properties)
-        if joined.count(b" ") >= KEYS_MAX:
+        if b" " in joined and joined.count(b" ") >= KEYS_MAX:
             for each in properties:
                 check_keys(each)
         if not joined.isascii():

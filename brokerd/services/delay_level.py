@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
@@ -232,7 +232,8 @@ class ScheduleMessageService:
         self._take_again = False
         self._data_version = DataVersion()
         self._waiting = WaitingBytes(broker.store)
-        self._waiting_is_old = True  # there was a send, or a delivery, since the last look
+        self._waiting_is_known = False
+        self._changed_levels: set[int] = set()  # of which there was a send, or a delivery, since the last look
 
     def load(self) -> None:
         """Reads delayOffset.json; raises UnreadableConfigFile. Those in front of the queue are corrected later."""
@@ -240,7 +241,7 @@ class ScheduleMessageService:
         stored = self._file.load(DelayOffsetFile)
         if stored is not None:
             self._take_over(stored)
-        self._count_waiting()
+        self._count_waiting(range(1, self._top_level + 1))
 
     def _take_over(self, stored: DelayOffsetFile) -> None:
         for level, offset in stored.offset_table.items():
@@ -269,24 +270,29 @@ class ScheduleMessageService:
 
         Raises Refusal when DELAY is no number. A level above the highest is taken as the highest.
         """
-        self._waiting_is_old = True  # until the next look: it is appended after this
-        return to_schedule_topic(message, self._levels)
+        stored = to_schedule_topic(message, self._levels)
+        if stored is not message:  # it is appended after this, and to be counted until the next look
+            self._changed_levels.add(level_of_queue_id(stored.queue_id))
+        return stored
 
     @property
     def waiting_bytes(self) -> int:
         """What the log and its index will take for the messages that wait here, when they are delivered."""
-        if self._waiting_is_old:
-            self._count_waiting()
+        if not self._waiting_is_known:
+            self._count_waiting(range(1, self._top_level + 1))
+        elif self._changed_levels:
+            self._count_waiting(self._changed_levels)
         return self._waiting.total
 
-    def _count_waiting(self) -> None:
+    def _count_waiting(self, levels: Iterable[int]) -> None:
         config = self._broker.config
         if not config.quota_stored_bytes:
             return
         # Of what a slave takes over the keys are not looked at: that would be a read for each message.
         with_keys = config.message_index_enable and self._broker.replica.leads
         try:
-            self._waiting.update(self._offsets, self._top_level, with_keys=with_keys)
+            self._waiting.update(self._offsets, levels, with_keys=with_keys)
+            self._waiting_is_known = True
         except (OSError, StoreError) as error:  # those that need what is there say so
             logger.debug("the messages that wait cannot be counted: %s", error)
 
@@ -302,8 +308,8 @@ class ScheduleMessageService:
                     busy = self.deliver_due()
                 else:
                     self._repair_until_s.clear()  # nothing is repaired for a look of this one
-                self._count_waiting()
-                self._waiting_is_old = False
+                self._count_waiting(range(1, self._top_level + 1))
+                self._changed_levels.clear()
                 await trio.sleep(0 if busy else _LOOK_PERIOD_S)
             except StoreError as error:
                 logger.warning("delayed messages wait, for the store takes none: %s", error)
@@ -401,7 +407,7 @@ class ScheduleMessageService:
             end_offset_bytes = max(end_offset_bytes, self._unproven[-1].end_offset_bytes)
         self._unproven.append(Delivery(end_offset_bytes, level, self._offsets.get(level, 0), offset))
         self._offsets[level] = offset
-        self._waiting_is_old = True
+        self._changed_levels.add(level)
 
     def raise_offsets(self, offsets: Mapping[int, int]) -> None:
         """A slave takes over how far its master has delivered; it delivers from there when it leads. Never lowers.
@@ -423,7 +429,7 @@ class ScheduleMessageService:
         """
         self._take_again = True
         self._waiting.forget()
-        self._waiting_is_old = True
+        self._waiting_is_known = False
         self._take_back(self._broker.store.end_offset)
         self._end_with_queues()
         for level in self._offsets:

@@ -5,7 +5,7 @@ Sizes come from the ConsumeQueues' entries, in bulk, once when a message is stor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -41,29 +41,32 @@ class WaitingBytes:
     """Main thread only."""
 
     def __init__(self, store: MessageStore) -> None:
+        self.total = 0
         self._store = store
         self._levels: dict[int, _Level] = {}
 
-    @property
-    def total(self) -> int:
-        return sum(level.total_bytes for level in self._levels.values())
-
-    def update(self, offsets: Mapping[int, int], top_level: int, *, with_keys: bool) -> None:
+    def update(self, offsets: Mapping[int, int], levels: Iterable[int], *, with_keys: bool) -> None:
         """Count what has come, and no more what is delivered: `offsets` are how far, by level. Raises OSError and StoreError.
 
         `with_keys`: look how many keys each new message has. Those that were there when a level was first looked at, thousands
         perhaps, are taken to have none but UNIQ_KEY.
         """
-        for level in range(1, top_level + 1):
-            queue_id = queue_id_of_level(level)
-            end = self._store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id) or 0
-            begin = min(offsets.get(level, 0), end)
-            known = self._levels.get(level)
-            if known is None or not known.first <= begin <= known.next <= end or not self._drop(known, queue_id, begin):
-                known = self._levels[level] = _Level(begin, begin)
-                self._add(known, queue_id, end, with_keys=False)
-            elif known.next < end:
-                self._add(known, queue_id, end, with_keys=with_keys)
+        try:
+            for level in levels:
+                self._update_level(level, offsets.get(level, 0), with_keys=with_keys)
+        finally:
+            self.total = sum(level.total_bytes for level in self._levels.values())
+
+    def _update_level(self, level: int, begin: int, *, with_keys: bool) -> None:
+        queue_id = queue_id_of_level(level)
+        end = self._store.queue_end_offset(RMQ_SYS_SCHEDULE_TOPIC, queue_id) or 0
+        begin = min(begin, end)
+        known = self._levels.get(level)
+        if known is None or not known.first <= begin <= known.next <= end or not self._drop(known, queue_id, begin):
+            known = self._levels[level] = _Level(begin, begin)
+            self._add(known, queue_id, end, with_keys=False)
+        elif known.next < end:
+            self._add(known, queue_id, end, with_keys=with_keys)
 
     def _drop(self, known: _Level, queue_id: int, begin: int) -> bool:
         """Take out what lies in front of `begin`; False when its entries are gone, and all is to be counted again."""
@@ -104,3 +107,4 @@ class WaitingBytes:
     def forget(self) -> None:
         """The log was truncated: where what was counted is gone other messages may have come."""
         self._levels.clear()
+        self.total = 0

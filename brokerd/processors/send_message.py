@@ -25,6 +25,7 @@ from brokerd.store import (
     MessageIllegalError,
     MessageToStore,
     StoreError,
+    keys_of,
 )
 from brokerd.topic_validator import invalid_topic, is_closed_to_clients
 from mqwire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode
@@ -54,6 +55,8 @@ _MAX_STORED_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC32_PROPERTY_BYTE
 
 # Stored as one, they hold up everyone else; a mebibyte of messages of an ordinary size are fewer. The answer has 33 bytes for each.
 _BATCH_MAX: Final = 16_384
+# In all its messages together: a batch is taken whole, and shall not pass a quota of stored bytes by the index of millions.
+_BATCH_KEYS_MAX: Final = 4 * _BATCH_MAX
 
 # Clients collect up to 128,000 characters of records in a message.
 _TRACE_BODY_MAX_BYTES: Final = 512 * 1024
@@ -353,9 +356,11 @@ class SendMessageProcessor:
         joined = b"".join(properties)
         if has_special_properties(header.properties) or has_special_properties(joined):
             _refuse_special_batch(header, properties)
-        if b" " in joined and joined.count(b" ") >= KEYS_MAX:
+        if b" " in joined and (blanks := joined.count(b" ")) >= KEYS_MAX:
             for each in properties:
                 check_keys(each)
+            if blanks > _BATCH_KEYS_MAX:
+                _refuse_too_many_keys(properties)
         if not joined.isascii():
             _refuse_other_than_utf_8(properties)
         properties = [each if each[-1:] == b"\x02" or not each else each + b"\x02" for each in properties]
@@ -429,6 +434,14 @@ class SendMessageProcessor:
 def _refuse_special_batch(header: SendHeader, properties: Sequence[bytes]) -> None:
     if has_special_properties(header.properties) or any(map(has_special_properties, properties)):
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "delayed and transactional messages cannot be sent in a batch")
+
+
+def _refuse_too_many_keys(properties: Sequence[bytes]) -> None:
+    count = sum(len(keys_of(each)[1]) for each in properties)
+    if count > _BATCH_KEYS_MAX:
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL, f"the batch has {count} keys, at most {_BATCH_KEYS_MAX} are taken: split it"
+        )
 
 
 def _refuse_other_than_utf_8(properties: Sequence[bytes]) -> None:

@@ -302,6 +302,16 @@ def test_a_message_with_more_keys_than_are_taken_is_refused(broker: BrokerUnderT
     assert (reply.code, "at most 1024 are taken" in (reply.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
 
 
+def test_a_batch_with_more_keys_than_are_taken_is_refused(broker: BrokerUnderTest) -> None:
+    item = BatchItem(0, b"x", b"KEYS\x01" + b"k " * 1_000 + b"\x02")
+    reply = send_batch(broker, [item] * 66)
+    assert (reply.code, reply.remark) == (
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the batch has 66000 keys, at most 65536 are taken: split it",
+    )
+    assert send_batch(broker, [item] * 65).code == ResponseCode.SUCCESS
+
+
 def test_trace_records_of_a_thousand_messages_keep_all_their_keys(broker: BrokerUnderTest) -> None:
     """Stock clients collect the ids of the messages, and their keys, in one trace message's."""
     keys = " ".join(f"{number:032X}" for number in range(980))
@@ -309,7 +319,9 @@ def test_trace_records_of_a_thousand_messages_keep_all_their_keys(broker: Broker
 
 
 def test_words_of_another_property_are_no_keys(broker: BrokerUnderTest) -> None:
-    assert send_with(broker, "KEYS\x01k\x02note\x01" + "word " * 2_000 + "\x02").code == ResponseCode.SUCCESS
+    properties = "KEYS\x01k\x02note\x01" + "word " * 2_000 + "\x02"
+    assert send_with(broker, properties).code == ResponseCode.SUCCESS
+    assert send_batch(broker, [BatchItem(0, b"x", properties.encode())] * 40).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize("properties", ["DELAY\x011\x02", "DELAY\x011\x02KEYS\x01" + "k " * 1_000 + "\x02"])

@@ -26,7 +26,14 @@ from brokerd.delay_levels import DelayLevels, level_of_queue_id, queue_id_of_lev
 from brokerd.metadata import MetadataFile, Snapshot
 from brokerd.replies import Refusal
 from brokerd.services.waiting_bytes import WaitingBytes
-from brokerd.store import GetMessageStatus, MessageIllegalError, MessageToStore, RecordDamagedError, StoreError
+from brokerd.store import (
+    KEYS_PREFIX,
+    GetMessageStatus,
+    MessageIllegalError,
+    MessageToStore,
+    RecordDamagedError,
+    StoreError,
+)
 from mqwire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from mqwire.codes import ResponseCode
 from mqwire.errors import RemoteProtocolError
@@ -234,6 +241,7 @@ class ScheduleMessageService:
         self._waiting = WaitingBytes(broker.store)
         self._waiting_is_known = False
         self._changed_levels: set[int] = set()  # of which there was a send, or a delivery, since the last look
+        self._keyed_levels: set[int] = set()  # of which there was a send of a message with keys
 
     def load(self) -> None:
         """Reads delayOffset.json; raises UnreadableConfigFile. Those in front of the queue are corrected later."""
@@ -272,7 +280,10 @@ class ScheduleMessageService:
         """
         stored = to_schedule_topic(message, self._levels)
         if stored is not message:  # it is appended after this, and to be counted until the next look
-            self._changed_levels.add(level_of_queue_id(stored.queue_id))
+            level = level_of_queue_id(stored.queue_id)
+            self._changed_levels.add(level)
+            if KEYS_PREFIX in stored.properties:
+                self._keyed_levels.add(level)
         return stored
 
     @property
@@ -288,9 +299,8 @@ class ScheduleMessageService:
         config = self._broker.config
         if not config.quota_stored_bytes:
             return
-        # Of what a slave takes over the keys are not looked at: that would be a read for each message.
-        with_keys = config.message_index_enable and self._broker.replica.leads
         try:
+            with_keys = self._keyed_levels if config.message_index_enable else ()
             self._waiting.update(self._offsets, levels, with_keys=with_keys)
             self._waiting_is_known = True
         except (OSError, StoreError) as error:  # those that need what is there say so
@@ -310,6 +320,7 @@ class ScheduleMessageService:
                     self._repair_until_s.clear()  # nothing is repaired for a look of this one
                 self._count_waiting(range(1, self._top_level + 1))
                 self._changed_levels.clear()
+                self._keyed_levels.clear()
                 await trio.sleep(0 if busy else _LOOK_PERIOD_S)
             except StoreError as error:
                 logger.warning("delayed messages wait, for the store takes none: %s", error)

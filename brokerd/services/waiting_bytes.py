@@ -5,7 +5,7 @@ Sizes come from the ConsumeQueues' entries, in bulk, once when a message is stor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -45,15 +45,15 @@ class WaitingBytes:
         self._store = store
         self._levels: dict[int, _Level] = {}
 
-    def update(self, offsets: Mapping[int, int], levels: Iterable[int], *, with_keys: bool) -> None:
+    def update(self, offsets: Mapping[int, int], levels: Iterable[int], *, with_keys: Collection[int] = ()) -> None:
         """Count what has come, and no more what is delivered: `offsets` are how far, by level. Raises OSError and StoreError.
 
-        `with_keys`: look how many keys each new message has. Those that were there when a level was first looked at, thousands
-        perhaps, are taken to have none but UNIQ_KEY.
+        `with_keys` are levels of whose new messages some have keys: each is looked at. Those that were there when a level was first
+        looked at, thousands perhaps, are taken to have none but UNIQ_KEY.
         """
         try:
             for level in levels:
-                self._update_level(level, offsets.get(level, 0), with_keys=with_keys)
+                self._update_level(level, offsets.get(level, 0), with_keys=level in with_keys)
         finally:
             self.total = sum(level.total_bytes for level in self._levels.values())
 

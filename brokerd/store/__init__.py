@@ -45,7 +45,7 @@ from brokerd.store.errors import (
     StoreReadOnlyError,
     UnprovenRecordsError,
 )
-from brokerd.store.index_format import INDEX_BYTES_OF_KEY, keys_of
+from brokerd.store.index_format import INDEX_BYTES_OF_KEY, KEYS_PREFIX, keys_of
 from brokerd.store.message_query import QUERY_READ_MAX_BYTES, QueryResult
 from brokerd.store.message_store import MessageStore
 from brokerd.store.record import DispatchRequest
@@ -68,6 +68,7 @@ from brokerd.store.tail_doubts import TailDoubt
 __all__ = [
     "CONSUME_QUEUE_ENTRY_BYTES",
     "INDEX_BYTES_OF_KEY",
+    "KEYS_PREFIX",
     "QUERY_READ_MAX_BYTES",
     "AppendFailedError",
     "AppendResult",

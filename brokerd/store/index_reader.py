@@ -25,7 +25,7 @@ _UNUSUAL = (
     _HOSTS_V6 | MessageSysFlag.TRANSACTION_PREPARED_TYPE
 )  # a bit of PREPARED is in ROLLBACK too, as it happens not
 _CACHED_MAX = 1024
-# A client's messages have 65 at most, but older ones thousands: here a slice of work ends.
+# A message has 1,025 at most, in older logs thousands: here a slice of work ends.
 _KEYS_AT_ONCE = 2048
 _HEADS_MAX = 256  # of a topic: one for each client, for a millisecond
 _TAIL_POWER = 31**4 & MASK

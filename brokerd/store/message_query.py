@@ -70,7 +70,7 @@ class MessageQueries:
             self._left_bytes -= len(data)
             if record is None or record.topic != topic_bytes or not self._reader.is_readable(record):
                 continue
-            if not begin_ms <= record.store_timestamp_ms <= end_ms:
+            if not begin_ms <= record.store_timestamp_ms <= end_ms or not self._reader.is_indexed(offset):
                 continue
             unique_key, keys = keys_of(record.properties)
             if key_bytes == unique_key or (not unique and key_bytes in keys):

@@ -142,7 +142,7 @@ def test_where_no_record_begins_no_more_is_read_than_a_record_may_have(
     read = Mock(side_effect=log.read)
     monkeypatch.setattr(log, "read", read)
     assert broker.store.message_at(at) is None
-    assert [call.args[1] for call in read.call_args_list] == [4]
+    assert max(call.args[1] for call in read.call_args_list) <= 64 * 1024  # of a topic's name, as two bytes say
 
 
 def test_a_broker_without_an_index_says_so(make_broker: MakeBroker) -> None:

@@ -20,11 +20,10 @@ from mqwire.compression import CompressionType, compress
 from mqwire.headers_pull import PullMessageRequestHeader, QueryMessageRequestHeader, ViewMessageRequestHeader
 from mqwire.headers_send import ConsumerSendMsgBackRequestHeader
 from mqwire.headers_topic import CreateTopicRequestHeader
-from mqwire.names import RMQ_SYS_TRACE_TOPIC
-from tests.brokerd.acl_accounts import MakeAclBroker
 from mqwire.message import BatchItem, encode_batch_body
+from mqwire.names import RMQ_SYS_TRACE_TOPIC
 from namesrvd.server import MAX_FRAME_BYTES
-from tests.brokerd.acl_accounts import SEND_FIELDS
+from tests.brokerd.acl_accounts import SEND_FIELDS, MakeAclBroker
 from tests.brokerd.broker_under_test import BrokerUnderTest, RecordingPeer
 from tests.security.accounts import ACCOUNTS, PLATFORM, PROGRAM, TENANT_ADMIN, ask
 from tests.security.live_broker import send_request

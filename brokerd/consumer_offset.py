@@ -253,8 +253,11 @@ class ConsumerOffsetManager:
         return self._losses
 
     def forget_losses(self, below_offset: int, *, but: int | None) -> None:
-        """Retention has deleted the log up to there: who has not asked since then is not looked after any more."""
-        self._losses = [offset for offset in self._losses if offset >= below_offset or offset == but]
+        """Retention has deleted the log up to there: who has not asked since then is not looked after any more. 0 is no place in the
+        log but stands beside another loss (`send_back`), and goes when no other is left.
+        """
+        kept = [offset for offset in self._losses if offset >= below_offset or offset == but]
+        self._losses = [0, *kept] if 0 in self._losses and kept and 0 not in kept else kept
 
     def note_losses(self, base: MetadataRecord) -> None:
         """As the log's last base says."""

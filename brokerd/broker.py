@@ -509,12 +509,26 @@ class Broker:
     def _begin_leadership(self) -> None:
         """The tables are this replica's from now on; consumers may have read from the former master what never came here."""
         self.unproven_offsets.begin_leadership()
-        if self.replica.saved.lacks_shown_from is not None:
-            self.consumer_offsets.drop_hints_of_known()  # what was consumed since may have been of another log
+        self._drop_hints_after_loss()
         self.consumer_offsets.commit_hints(self.unproven_offsets.is_proven)
         self.consumer_offsets.bound(self._known_queue_end)
         self.schedule.look_for_levels()
         self.metadata_log.write_base()
+
+    def _drop_hints_after_loss(self) -> None:
+        """What groups said to this replica while it followed, and what they may have read of another log. A group without an offset
+        has read of this one at least up to where the other left it: that is this log's end (`bound`), unless no one knows where
+        it is, or other messages have followed it since.
+        """
+        saved = self.replica.saved
+        loss = saved.lacks_shown_from
+        if loss is None:
+            return
+        is_at_end = loss == self.replica.epochs.entries[-1].start_offset
+        if loss in self.consumer_offsets.losses or (is_at_end and not saved.lacks_an_epoch):
+            self.consumer_offsets.drop_hints_of_known()
+        else:
+            self.consumer_offsets.drop_hints()
 
     def _known_queue_end(self, topic: str, queue_id: int) -> int | None:
         """Where a queue ends. None where there is none: a file of others may know of more; but after a loss it is gone, too."""

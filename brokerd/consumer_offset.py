@@ -176,6 +176,10 @@ class ConsumerOffsetManager:
         if self._hints.get(key, {}).get(queue_id) == offset:
             _drop(self._hints, key, queue_id)
 
+    def drop_hints(self) -> None:
+        """They may be of another log."""
+        self._hints = {}
+
     def drop_hints_of_known(self) -> None:
         """Of groups with an offset what was heard as a follower is not to be believed: they go on where they have committed."""
         for topic, group, queue_id, offset in self.hints():
@@ -262,7 +266,7 @@ class ConsumerOffsetManager:
     def note_losses(self, base: MetadataRecord) -> None:
         """As the log's last base says."""
         if set(base.losses) - set(self._losses):
-            self._hints = {}  # they may be of what is lost
+            self.drop_hints()  # they may be of what is lost
         self._losses = list(base.losses)
 
     def has_offset(self, topic: str, group: str, queue_id: int) -> bool:

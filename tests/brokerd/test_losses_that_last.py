@@ -5,7 +5,7 @@ from __future__ import annotations
 from mqwire.codes import ResponseCode
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 from tests.brokerd.replicated_broker import pair, promote, replicate, settle
-from tests.brokerd.test_lost_numbers import commit, committed, pull, store, where
+from tests.brokerd.test_lost_numbers import commit, committed, filled, pull, record_only, store, where
 
 HOURLY = ";".join(f"{hour:02d}" for hour in range(24))
 
@@ -50,3 +50,28 @@ def test_it_does_not_once_retention_has_deleted_all_of_that_log(make_broker: Mak
     offsets.send_back(700, from_the_beginning=True)
     offsets.forget_losses(701, but=None)
     assert offsets.losses == []
+
+
+def test_what_a_follower_heard_of_a_group_without_an_offset_is_not_believed_where_someone_may_have_led_unseen(
+    make_broker: MakeBroker,
+) -> None:
+    """The group read that of the other leader's log, which may have left this one anywhere."""
+    old, new = filled(make_broker)
+    replicate(old, new)
+    new.broker.consumer_offsets.hint("orders", "g", 0, 8)
+    promote(new, old, loses=True, lacks_an_epoch=True)
+    assert committed(new) == -1
+
+
+def test_nor_where_other_messages_have_followed_since_the_loss(make_broker: MakeBroker) -> None:
+    """Whose leader could write no base that says so: this replica has its epoch's record alone, and what came then."""
+    old, new = filled(make_broker)
+    replicate(old, new)
+    epoch = new.broker.replica.epoch + 1
+    now = (new.clock.monotonic(), new.clock.time_ms())
+    new.broker.replica.promote(epoch - 1, epoch, *now, with_incomplete_log=True)
+    store(new, 20)
+    record_only(new, old)
+    old.broker.consumer_offsets.hint("orders", "g", 0, 17)
+    promote(old, new)
+    assert committed(old) == -1

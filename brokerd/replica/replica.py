@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from random import Random
 
 import msgspec
@@ -93,7 +93,6 @@ class Replica:
         self._reclaiming: int | None = None
         self._lease: tuple[int, float] | None = None
         self._joins_at: int | None = None  # held up to there it has a vote
-        self._trusts_own_end = False  # though it may lack what it once held, and readers saw
 
     # --- what it is
 
@@ -271,8 +270,7 @@ class Replica:
 
     def trust_own_end(self) -> None:
         """No replica that could know better was found for long: durable on return; raises OSError. Consumers may know better."""
-        self._save(**_COMPLETE)
-        self._trusts_own_end = True
+        self._save(**_COMPLETE, trusts_own_end=True)
 
     def add_known_replica(self, replica_id: int, address: str) -> None:
         """Remember a replica of the group, durably: its agreement is asked for before this one leads again."""
@@ -465,8 +463,16 @@ class Replica:
 
     @property
     def trusts_own_end(self) -> bool:
-        """Whether its log may lack what it once held, and readers saw, and it waits for no one who could know better."""
-        return self._trusts_own_end
+        """Whether its log may lack what it once held, and readers saw, and it waits for no one who could know better. So it is, too,
+        once it was to lead with such a log, and its epoch's record was not written: on a full disk, or before it was killed.
+        """
+        return self._state.trusts_own_end or self._has_unwritten_loss
+
+    @property
+    def _has_unwritten_loss(self) -> bool:
+        """Whether the loss that its epoch file names is of an epoch that never began."""
+        loss = self._state.lacks_shown_from
+        return loss is not None and loss >= self._store.end_offset
 
     def lead_elected(
         self,
@@ -527,12 +533,12 @@ class Replica:
         # Its own epoch, too: once the record that says so is damaged, nothing else would tell of which epoch the log's end is.
         begun = (*self._epoch_map_to_save(), (epoch, start_offset))
         led = {"epoch": epoch, "led_epoch": epoch, "role": Role.LEADER, "leader_address": None}
-        if self._state.log_may_be_incomplete or self._trusts_own_end:
-            lacks = replace(lacks, shown=True)
+        if self._state.log_may_be_incomplete or self.trusts_own_end:
+            an_epoch = self._has_unwritten_loss and self._state.lacks_an_epoch
+            lacks = Lacks(shown=True, an_epoch=lacks.an_epoch or an_epoch)
         noted = self._noted_loss((start_offset, lacks) if lacks.shown else None)
-        self._save(**led, joined=True, **_COMPLETE, **noted, epoch_map=begun)
+        self._save(**led, joined=True, **_COMPLETE, trusts_own_end=False, **noted, epoch_map=begun)
         record_end = self.append_record(EPOCH, epoch, members or self.members, now_ms, lacks=lacks)
-        self._trusts_own_end = False
         self._epochs.begin(epoch, start_offset)
         self._frozen_until_s = float("-inf")
         confirmed = min(self._leader_confirm_offset, start_offset)
@@ -734,7 +740,8 @@ class Replica:
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
         # What was confirmed before this epoch lies in front of what is confirmed in it.
         in_epoch = self._epochs.last_epoch == epoch and leader_confirm_offset > self._epochs.entries[-1].start_offset
-        self._trusts_own_end &= not in_epoch
+        if in_epoch and self._state.trusts_own_end:
+            self._save(trusts_own_end=False)
         if in_epoch and (self._state.log_may_be_incomplete or not self._state.joined):
             # What it knew before its disk was lost lies in front of that, too; what follows is confirmed without it.
             self._joins_at = leader_confirm_offset if self._joins_at is None else self._joins_at

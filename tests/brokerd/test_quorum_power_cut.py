@@ -408,3 +408,22 @@ def test_who_was_elected_by_one_that_trusts_its_own_end_sends_consumers_back() -
     group.elect(2) if group[2].log >= group[1].log else group.elect(1)
     (leader,) = group.leaders
     assert group[leader].replica.saved.lacks_shown_from is not None
+
+
+def test_so_it_does_where_that_one_was_restarted_in_between() -> None:
+    group = in_memory_group()
+    group[1].lose_power()
+    group[0].up = False
+    group[1].replica.trust_own_end()
+    group[1].restart()
+    group[2].up = True
+    group.elect(2) if group[2].log >= group[1].log else group.elect(1)
+    (leader,) = group.leaders
+    assert group[leader].replica.saved.lacks_shown_from is not None
+
+
+def test_one_that_trusted_its_own_end_no_longer_does_once_it_has_what_a_leader_has_confirmed() -> None:
+    group = in_memory_group()
+    group[1].replica.trust_own_end()
+    group.live(LONG_S)
+    assert not group[1].replica.saved.trusts_own_end

@@ -548,12 +548,14 @@ class Replica:
         self.modes.hold_back(now_s)
         self._in_sync.own_held(self.held_offset, now_s)
 
-    def _noted_loss(self, newest: tuple[int, Lacks] | None) -> dict[str, object]:
-        """What the epoch file says of losses, with the newest one, if there is one: where its epoch begins, what its log lacks."""
+    def _noted_loss(self, newest: tuple[int, Lacks] | None, *, forgets: bool = False) -> dict[str, object]:
+        """What the epoch file says of losses, with the newest one, if there is one: where its epoch begins, what its log lacks.
+        `forgets`: that it says now is none.
+        """
         if newest is None:
-            return {}
+            return {"lacks_shown_from": None} if forgets else {}
         start_offset, lacks = newest
-        pending = self._state.lacks_shown_from is not None and self._state.lacks_an_epoch
+        pending = self._state.lacks_shown_from is not None and self._state.lacks_an_epoch and not forgets
         return {"lacks_shown_from": start_offset, "lacks_an_epoch": lacks.an_epoch or pending}
 
     def adopt_mode(self, change: PendingMode, now_s: float) -> None:
@@ -727,6 +729,7 @@ class Replica:
             # A log that started over after retention knows already in which epoch it begins.
             begun = [entry for entry in epochs_in(data) if entry[0] != self._epochs.last_epoch]
             epochs = EpochMap([*self._epochs.entries, *begun])  # raises before anything is stored
+            was_to_lead = self._has_unwritten_loss  # another replica does, and no one has read of a log that lacks anything
             self._store.append_raw(data, at_offset, checked=checked)
             self.modes.received(data)
             named = members_in(data)
@@ -734,7 +737,9 @@ class Replica:
                 self._members.note(offset, members)
             if begun or named:
                 self._epochs = epochs
-                self._save(**self._noted_loss(max(losses_in(data), default=None)))
+                self._save(**self._noted_loss(max(losses_in(data), default=None), forgets=was_to_lead))
+            elif was_to_lead:
+                self._save(lacks_shown_from=None)
         # Only of what is held: the offset is this leader's, and what another one sends there later is not confirmed by it.
         confirmed = min(leader_confirm_offset, self._store.end_offset)
         self._leader_confirm_offset = max(self._leader_confirm_offset, confirmed)
@@ -874,7 +879,7 @@ class Replica:
             self._save(policy=policy, policy_until=min_offset)  # or in front of that
             self.modes.learn(policy)
         self._leader_confirm_offset = min(self._leader_confirm_offset, min_offset)
-        self._save(led_epoch=0)
+        self._save(led_epoch=0, lacks_shown_from=None)  # what comes is the leader's, which sends consumers back itself
 
     def truncate(self, to_offset: int, truncate_store: Callable[[int], None], *, confirmed: bool = False) -> None:
         """Truncate the log; `truncate_store` makes the store's end `to_offset`, durably.

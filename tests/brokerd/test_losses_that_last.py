@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
+import pytest
+
+from brokerd.replica.epoch_record import Lacks, losses_in
+from brokerd.store import DiskFullError
 from mqwire.codes import ResponseCode
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
 from tests.brokerd.replicated_broker import pair, promote, replicate, settle
@@ -75,3 +81,76 @@ def test_nor_where_other_messages_have_followed_since_the_loss(make_broker: Make
     old.broker.consumer_offsets.hint("orders", "g", 0, 17)
     promote(old, new)
     assert committed(old) == -1
+
+
+def refused_for_a_full_disk(broker: BrokerUnderTest, epoch: int, **options: bool) -> None:
+    """A promotion with a loss that was agreed to, whose epoch's record is not written."""
+    replica = broker.broker.replica
+    replica.step_down(epoch, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker.store, "append_needed", Mock(side_effect=DiskFullError("full")))
+        with pytest.raises(DiskFullError):
+            replica.promote(epoch, epoch + 1, *times(broker), with_incomplete_log=True, **options)
+
+
+def times(broker: BrokerUnderTest) -> tuple[float, int]:
+    return broker.clock.monotonic(), broker.clock.time_ms()
+
+
+def stepped_down(broker: BrokerUnderTest, epoch: int) -> None:
+    broker.broker.replica.step_down(epoch, None)
+    broker.broker.role_changed()
+
+
+@pytest.mark.parametrize("messages", [0, 3])
+def test_a_promotion_with_loss_that_met_a_full_disk_is_over_once_another_replica_leads(
+    make_broker: MakeBroker, messages: int
+) -> None:
+    old, new = filled(make_broker)
+    commit(old, 4)
+    replicate(old, new)
+    store(old, messages)
+    refused_for_a_full_disk(new, 100)
+    stepped_down(old, 104)
+    new.broker.replica.step_down(104, None)
+    promote(old, new)
+    replicate(old, new)
+    promote(new, old)
+    assert new.broker.consumer_offsets.pending_reset("orders", "g", 0) is None
+
+
+def test_but_not_where_the_same_replica_is_promoted_again(make_broker: MakeBroker) -> None:
+    """And its epoch's record says so, for who leads next."""
+    old, new = filled(make_broker)
+    replicate(old, new)
+    refused_for_a_full_disk(new, 100, lacks_an_epoch=True)
+    promote(new, old)
+    begin = new.broker.replica.epochs.entries[-1].start_offset
+    assert losses_in(new.store.read_raw(begin, 1 << 20))[0] == (begin, Lacks(shown=True, an_epoch=True))
+
+
+def test_what_another_replica_lacks_counts_though_a_promotion_here_met_a_full_disk(make_broker: MakeBroker) -> None:
+    old, new = filled(make_broker)
+    replicate(old, new)
+    refused_for_a_full_disk(new, 100, lacks_an_epoch=True)
+    stepped_down(old, 104)
+    new.broker.replica.step_down(104, None)
+    promote(old, new, loses=True)
+    record_only(old, new)
+    saved = new.broker.replica.saved
+    assert (saved.lacks_shown_from, saved.lacks_an_epoch) == (old.broker.replica.epochs.entries[-1].start_offset, False)
+
+
+def test_a_replica_that_starts_over_has_no_loss_of_the_log_that_it_had(make_broker: MakeBroker) -> None:
+    old, new = filled(make_broker)
+    commit(old, 4)
+    replicate(old, new)
+    promote(new, old, loses=True)
+    stepped_down(new, 100)
+    new.broker.replica.start_over(0, 0, lambda: new.store.start_over(0))
+    new.broker.log_was_truncated()
+    stepped_down(old, 100)
+    promote(old, new)
+    replicate(old, new)
+    promote(new, old)
+    assert new.broker.consumer_offsets.pending_reset("orders", "g", 0) is None

@@ -508,7 +508,8 @@ class Broker:
 
     def _begin_leadership(self) -> None:
         """The tables are this replica's from now on; consumers may have read from the former master what never came here."""
-        self.unproven_offsets.begin_leadership()
+        loss = self.replica.saved.lacks_shown_from
+        self.unproven_offsets.begin_leadership(after_loss=loss is not None and loss not in self.consumer_offsets.losses)
         self._drop_hints_after_loss()
         self.consumer_offsets.commit_hints(self.unproven_offsets.is_proven)
         self.consumer_offsets.bound(self._known_queue_end)
@@ -585,6 +586,7 @@ class Broker:
         self.store.confirm_offset = self.replica.confirm_offset
         self.metadata_log.rebuild_or_note()
         self.consumer_offsets.bound(self._known_queue_end)
+        self.unproven_offsets.log_was_truncated()
         self.schedule.log_was_truncated()
         self.metering.stored_bytes.log_was_truncated()
 

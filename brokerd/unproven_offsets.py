@@ -41,6 +41,7 @@ class UnprovenOffsets:
         self._monotonic_s = monotonic_s
         self._told: dict[Queue, int] = {}
         self._went_back_s: dict[Queue, float] = {}  # or began
+        self._was_truncated = False  # the log, since this replica led
         self._beginnings: dict[tuple[int, str, int], int] = {}  # (connection, topic, queue) -> the offset last answered
         self._refused: dict[Queue, int] = {}  # commits, since the group was last sent back
         self._commits: dict[Queue, int] = {}  # of those, however long their first message takes
@@ -48,10 +49,25 @@ class UnprovenOffsets:
             tuple[str, int, int], int
         ] = {}  # (topic, queue, loss) -> the queue's first offset after it
 
-    def begin_leadership(self) -> None:
-        """What an earlier leadership answered may have been truncated since."""
-        for table in (self._told, self._went_back_s, self._beginnings, self._refused, self._commits, self._lost_from):
+    def log_was_truncated(self) -> None:
+        """What was told may be gone."""
+        self._was_truncated = True
+
+    def begin_leadership(self, *, after_loss: bool) -> None:
+        """What an earlier leadership told is remembered: a commit of before it may still come late. But up to what the group has
+        committed only where its messages may be gone since, or, `after_loss`, not be those that were read elsewhere.
+        """
+        for table in (self._beginnings, self._refused, self._commits, self._lost_from):
             table.clear()
+        forgets, self._was_truncated = self._was_truncated or after_loss, False
+        for queue, told in list(self._told.items()):
+            topic, group, queue_id = queue
+            committed = self._offsets.query_all(topic, group).get(queue_id)  # without hints: these are to be judged yet
+            if forgets if committed is None else not self._may_come_late(queue):
+                del self._told[queue]
+                self._went_back_s.pop(queue, None)
+            elif committed is not None:
+                self._told[queue] = committed if forgets else max(told, committed)
 
     def went_back(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """A member goes on from there, as a reset wants it."""

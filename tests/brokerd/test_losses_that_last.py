@@ -10,8 +10,18 @@ from brokerd.replica.epoch_record import Lacks, losses_in
 from brokerd.store import DiskFullError
 from mqwire.codes import ResponseCode
 from tests.brokerd.broker_under_test import BrokerUnderTest, MakeBroker
-from tests.brokerd.replicated_broker import pair, promote, replicate, settle
-from tests.brokerd.test_lost_numbers import commit, committed, filled, pull, record_only, store, where
+from tests.brokerd.replicated_broker import lead_again, pair, promote, replicate, settle
+from tests.brokerd.test_lost_numbers import (
+    after_a_loss,
+    commit,
+    committed,
+    filled,
+    gone_back,
+    pull,
+    record_only,
+    store,
+    where,
+)
 
 HOURLY = ";".join(f"{hour:02d}" for hour in range(24))
 
@@ -154,3 +164,53 @@ def test_a_replica_that_starts_over_has_no_loss_of_the_log_that_it_had(make_brok
     replicate(old, new)
     promote(new, old)
     assert new.broker.consumer_offsets.pending_reset("orders", "g", 0) is None
+
+
+def test_a_late_commit_does_not_count_either_where_the_same_replica_leads_again(make_broker: MakeBroker) -> None:
+    """A promotion that was given up gave the role back."""
+    new = gone_back(make_broker, before=10)
+    lead_again(new)
+    commit(new, 17)
+    assert committed(new) == 15
+
+
+def test_nor_does_one_that_came_while_it_did_not_lead(make_broker: MakeBroker) -> None:
+    new = gone_back(make_broker, before=10)
+    new.broker.replica.step_down(100, None)
+    new.broker.role_changed()
+    new.broker.consumer_offsets.hint("orders", "g", 0, 17)
+    lead_again(new)
+    assert committed(new) == 15
+
+
+@pytest.mark.parametrize("before", [None, 10])
+def test_who_has_read_on_is_not_sent_back_where_the_same_replica_leads_again(
+    make_broker: MakeBroker, before: int | None
+) -> None:
+    new = gone_back(make_broker, before=before)
+    assert where(pull(new, 15, consumed=15)) == (ResponseCode.SUCCESS, "35")
+    lead_again(new)
+    assert where(pull(new, 35, consumed=20))[0] == ResponseCode.PULL_NOT_FOUND
+    assert committed(new) == 20
+
+
+def test_what_was_told_of_messages_that_are_truncated_is_forgotten(make_broker: MakeBroker) -> None:
+    """Another replica led with others in their place."""
+    new, old = after_a_loss(make_broker, committed=None)
+    replicate(new, old)
+    store(new, 5)
+    pull(new, 10)  # and is sent what there is up to 35
+    promote(old, new)
+    store(old, 5)
+    replicate(old, new)
+    promote(new, old)
+    commit(new, 35)
+    assert committed(new) == -1
+
+
+def test_nor_is_what_was_told_before_another_loss_believed(make_broker: MakeBroker) -> None:
+    new, old = after_a_loss(make_broker, committed=None)
+    pull(new, 10)
+    promote(new, old, loses=True)
+    commit(new, 30)
+    assert committed(new) == -1

@@ -176,8 +176,10 @@ def test_a_late_commit_does_not_count_either_where_the_same_replica_leads_again(
 
 def test_nor_does_one_that_came_while_it_did_not_lead(make_broker: MakeBroker) -> None:
     new = gone_back(make_broker, before=10)
-    new.broker.replica.step_down(100, None)
-    new.broker.role_changed()
+    new.store.flush()
+    new.broker.held_changed()
+    new.broker.metadata_log.note_sent_back()
+    stepped_down(new, 100)
     new.broker.consumer_offsets.hint("orders", "g", 0, 17)
     lead_again(new)
     assert committed(new) == 15

@@ -6,7 +6,8 @@ read what is lost. Surely true are offsets up to where the queue ended then, and
 messages, or to a client that asked where to begin.
 
 For a while after a group went back its commits are judged by that, too: one that was sent before may come late, by a connection
-that its client gave up. Meanwhile no member is told to read from a slave, for how far it gets there the leader does not see.
+that its client gave up. So it is where this replica has led again in between; and for as long as it takes where no one has gone back, for
+who did not seemed to keep its offsets itself. Meanwhile no member is told to read from a slave, for how far it gets there the leader does not see.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ Queue = tuple[str, str, int]  # topic, group, queue id
 _ENTRIES_MAX: Final = 10_000
 # As long as a connection lasts on which nothing comes (serverChannelMaxIdleTimeSeconds).
 _LATE_COMMITS_S: Final = 120.0
+_NOT_YET: Final = inf
 
 
 class UnprovenOffsets:
@@ -40,7 +42,7 @@ class UnprovenOffsets:
         self._offsets = offsets
         self._monotonic_s = monotonic_s
         self._told: dict[Queue, int] = {}
-        self._went_back_s: dict[Queue, float] = {}  # or began
+        self._went_back_s: dict[Queue, float] = {}  # or began; _NOT_YET where it is still to go back
         self._was_truncated = False  # the log, since this replica led
         self._beginnings: dict[tuple[int, str, int], int] = {}  # (connection, topic, queue) -> the offset last answered
         self._refused: dict[Queue, int] = {}  # commits, since the group was last sent back
@@ -69,11 +71,16 @@ class UnprovenOffsets:
             elif committed is not None:
                 self._told[queue] = committed if forgets else max(told, committed)
 
-    def went_back(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """A member goes on from there, as a reset wants it."""
+    def went_back(self, topic: str, group: str, queue_id: int, offset: int, *, follows: bool) -> None:
+        """A reset to there is over: a member `follows` it, or has pulled elsewhere for long, and keeps its offsets itself. Should
+        that one commit all the same, it has yet to go back: no commit counts until it has, however long that takes.
+        """
         if self._offsets.losses:
-            self._went_back_s.pop((topic, group, queue_id), None)
-            self._tell((topic, group, queue_id), offset)
+            queue = (topic, group, queue_id)
+            self._went_back_s.pop(queue, None)
+            if not follows:
+                _put_bounded(self._went_back_s, queue, _NOT_YET)
+            self._tell(queue, offset)
 
     def told_beginning(self, connection: int, topic: str, queue_id: int, offset: int) -> None:
         """A client asked where the queue ends, or where it was at a time: a new group begins there."""
@@ -98,6 +105,7 @@ class UnprovenOffsets:
         if asked <= max(lost_from, self._told.get(queue, 0)):
             return None
         if self._offsets.has_offset(*queue):  # another member has gone back: this one was away, or has had no turn
+            self._refused.pop(queue, None)  # sent once for each: another member may keep its offsets itself
             return max(self._offsets.query(*queue), self._store.min_offset(topic, queue_id))
         self._refused.pop(queue, None)
         self._went_back_s.pop(queue, None)
@@ -115,15 +123,16 @@ class UnprovenOffsets:
             return False
 
     def refused(self, topic: str, group: str, queue_id: int) -> None:
-        """A commit of the group was. If it has no offset, its next pull is sent back, whether it says that it commits or not."""
-        if not self._offsets.has_offset(topic, group, queue_id):
-            _put_bounded(self._refused, (topic, group, queue_id), 1)
-            _put_bounded(self._commits, (topic, group, queue_id), 1)
+        """A commit of the group was: its next pull from elsewhere is sent back, whether it says that it commits or not."""
+        _put_bounded(self._refused, (topic, group, queue_id), 1)
+        _put_bounded(self._commits, (topic, group, queue_id), 1)
 
     def told(self, topic: str, group: str, queue_id: int, asked: int, next_offset: int) -> None:
         """The group is sent what there is from the offset that it asked for to the next one."""
         queue = (topic, group, queue_id)
         if self._concerns(queue) and self.is_proven(topic, group, queue_id, asked):
+            if self._went_back_s.get(queue) == _NOT_YET:
+                del self._went_back_s[queue]  # now it has
             self._tell(queue, max(next_offset, self._told.get(queue, 0)))
 
     def must_see(self, topic: str, group: str, queue_id: int) -> bool:

@@ -177,7 +177,7 @@ class PullMessageProcessor:
         if not follows and (commits or now_s - sent_s < _RESET_PATIENCE_S):
             return target
         broker.consumer_offsets.take_reset(*queue)
-        broker.unproven_offsets.went_back(*queue, target)
+        broker.unproven_offsets.went_back(*queue, target, follows=follows)
         del self._reset_sent_s[sent]
         return None
 

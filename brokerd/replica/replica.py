@@ -729,7 +729,9 @@ class Replica:
             # A log that started over after retention knows already in which epoch it begins.
             begun = [entry for entry in epochs_in(data) if entry[0] != self._epochs.last_epoch]
             epochs = EpochMap([*self._epochs.entries, *begun])  # raises before anything is stored
-            was_to_lead = self._has_unwritten_loss  # another replica does, and no one has read of a log that lacks anything
+            was_to_lead = (
+                self._has_unwritten_loss
+            )  # another replica does, and no one has read of a log that lacks anything
             self._store.append_raw(data, at_offset, checked=checked)
             self.modes.received(data)
             named = members_in(data)

@@ -216,3 +216,56 @@ def test_nor_is_what_was_told_before_another_loss_believed(make_broker: MakeBrok
     promote(new, old, loses=True)
     commit(new, 30)
     assert committed(new) == -1
+
+
+def asleep(make_broker: MakeBroker) -> BrokerUnderTest:
+    """A lite consumer, whose pulls do not say that it commits, was asleep when it was sent back, and reads on where it was."""
+    new, _ = after_a_loss(make_broker, committed=10)
+    assert where(pull(new, 17)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+    new.clock.advance(61.0)
+    assert where(pull(new, 17)) == (ResponseCode.SUCCESS, "30")
+    return new
+
+
+def test_a_lite_consumer_that_slept_while_it_was_sent_back_is_sent_back_once_it_commits(
+    make_broker: MakeBroker,
+) -> None:
+    new = asleep(make_broker)
+    commit(new, 30)
+    assert where(pull(new, 30)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+    pull(new, 10)
+    commit(new, 30)
+    assert committed(new) == 30
+
+
+def test_so_it_is_where_its_first_messages_took_it_longer_than_any_commit_is_late(make_broker: MakeBroker) -> None:
+    new = asleep(make_broker)
+    new.clock.advance(121.0)
+    commit(new, 30)
+    assert committed(new) == 10
+    assert where(pull(new, 30)) == (ResponseCode.PULL_OFFSET_MOVED, "10")
+
+
+def test_who_keeps_its_offsets_itself_is_left_alone_after_a_reset_that_it_has_not_followed(
+    make_broker: MakeBroker,
+) -> None:
+    new = asleep(make_broker)
+    store(new, 5)
+    assert where(pull(new, 30)) == (ResponseCode.SUCCESS, "35")
+
+
+def test_such_a_one_is_sent_back_once_for_each_commit_of_another_member(make_broker: MakeBroker) -> None:
+    """Who keeps its offsets itself need not obey, and is to read on."""
+    new = asleep(make_broker)
+    commit(new, 30)
+    pull(new, 30)
+    assert where(pull(new, 30))[0] == ResponseCode.PULL_NOT_FOUND
+
+
+def test_once_it_has_gone_back_no_commit_is_late_after_two_minutes(make_broker: MakeBroker) -> None:
+    new = asleep(make_broker)
+    pull(new, 10)
+    store(new, 5)
+    new.clock.advance(121.0)
+    commit(new, 35)
+    assert committed(new) == 35

@@ -257,8 +257,8 @@ class ConsumerOffsetManager:
         return self._losses
 
     def forget_losses(self, below_offset: int, *, but: int | None) -> None:
-        """Retention has deleted the log up to there: who has not asked since then is not looked after any more. 0 is no place in the
-        log but stands beside another loss (`send_back`), and goes when no other is left.
+        """Retention has deleted the log up to there: who has not asked since then is not looked after any more. 0, which stands
+        beside another loss (`send_back`), goes when no other is left.
         """
         kept = [offset for offset in self._losses if offset >= below_offset or offset == but]
         self._losses = [0, *kept] if 0 in self._losses and kept and 0 not in kept else kept

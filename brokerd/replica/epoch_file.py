@@ -58,11 +58,10 @@ class EpochState(msgspec.Struct, frozen=True, kw_only=True):
     log_may_be_incomplete: bool = msgspec.field(default=False, name="in_doubt")
     may_lack_durable: bool = False  # what was durable, too: waiting for others never ends in trusting this log
     held_in_memory: bool = False  # whether such records counted in the last run
-    trusts_own_end: bool = (
-        False  # its log may lack what readers saw, and it waits for no one who could know better any more
-    )
+    # Its log may lack what readers saw, and it waits for no one any more who could know better.
+    trusts_own_end: bool = False
     # Where an epoch of its log begins whose leader's may have lacked what consumers had read: their groups have yet to be sent back
-    # to what they have committed (services/metadata_log.py).
+    # to what they have committed (services/metadata_log.py). At the log's end or after it: in which it was to lead.
     lacks_shown_from: int | None = None
     lacks_an_epoch: bool = False  # and consumers may have read others in the place of any message
     # A cache as the epoch map is.

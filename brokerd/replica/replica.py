@@ -463,8 +463,8 @@ class Replica:
 
     @property
     def trusts_own_end(self) -> bool:
-        """Whether its log may lack what it once held, and readers saw, and it waits for no one who could know better. So it is, too,
-        once it was to lead with such a log, and its epoch's record was not written: on a full disk, or before it was killed.
+        """Whether its log may lack what it once held, and readers saw, and it waits for no one who could know better. So it is
+        where it was to lead with such a log, too, and its epoch's record was not written: on a full disk, or before it was killed.
         """
         return self._state.trusts_own_end or self._has_unwritten_loss
 
@@ -729,9 +729,7 @@ class Replica:
             # A log that started over after retention knows already in which epoch it begins.
             begun = [entry for entry in epochs_in(data) if entry[0] != self._epochs.last_epoch]
             epochs = EpochMap([*self._epochs.entries, *begun])  # raises before anything is stored
-            was_to_lead = (
-                self._has_unwritten_loss
-            )  # another replica does, and no one has read of a log that lacks anything
+            was_to_lead = self._has_unwritten_loss  # another one leads: what that lacks, its own record says
             self._store.append_raw(data, at_offset, checked=checked)
             self.modes.received(data)
             named = members_in(data)

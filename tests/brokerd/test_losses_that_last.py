@@ -93,14 +93,14 @@ def test_nor_where_other_messages_have_followed_since_the_loss(make_broker: Make
     assert committed(old) == -1
 
 
-def refused_for_a_full_disk(broker: BrokerUnderTest, epoch: int, **options: bool) -> None:
+def refused_for_a_full_disk(broker: BrokerUnderTest, epoch: int, *, lacks_an_epoch: bool = False) -> None:
     """A promotion with a loss that was agreed to, whose epoch's record is not written."""
     replica = broker.broker.replica
     replica.step_down(epoch, None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker.store, "append_needed", Mock(side_effect=DiskFullError("full")))
         with pytest.raises(DiskFullError):
-            replica.promote(epoch, epoch + 1, *times(broker), with_incomplete_log=True, **options)
+            replica.promote(epoch, epoch + 1, *times(broker), with_incomplete_log=True, lacks_an_epoch=lacks_an_epoch)
 
 
 def times(broker: BrokerUnderTest) -> tuple[float, int]:

@@ -6,9 +6,9 @@ read what is lost. Surely true are offsets up to where the queue ended then, and
 messages, or to a client that asked where to begin.
 
 For a while after a group went back its commits are judged by that, too, also where this replica has led again in between: one that
-was sent before may come late, by a connection that its client gave up. Meanwhile no member is told to read from a slave, for how far
-it gets there the leader does not see. Where the one that was sent back reads on, as who keeps its offsets itself does, both last until
-a member has gone back.
+was sent before may come late, by a connection that its client gave up. Meanwhile no member is told to read from a slave, for how
+far it gets there the leader does not see. Where the one that was sent back reads on, as who keeps its offsets itself does, both
+last until a member has gone back.
 """
 
 from __future__ import annotations

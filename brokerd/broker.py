@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -198,17 +198,25 @@ class Broker:
     # --- the log ---
 
     def append(
-        self, messages: Sequence[MessageToStore], *, counted_for: str | None = None, any_size: bool = False
+        self,
+        messages: Sequence[MessageToStore],
+        *,
+        counted_for: str | None = None,
+        any_size: bool = False,
+        stored: Callable[[], None] | None = None,
     ) -> list[AppendResult]:
         """Store messages, all or none, and wake the tasks that wait for them; raises StoreError, also on a replica that follows.
 
         `counted_for` is the access key that sends them ("" without access control); None for what is no client's send.
-        `any_size`: copies of messages that are stored, and were taken before maxMessageSize became lower.
+        `any_size`: copies of messages that are stored, and were taken before maxMessageSize became lower. `stored` is called
+        when they are in the log, before any replica is sent them.
         """
         if not self.replica.leads:
             raise self._not_leading()
         counts = None if counted_for is None else self.metering.counts_for(counted_for)
         results = self.store.append(messages, counts, any_size=any_size)
+        if stored is not None:
+            stored()
         first, last = results[0], results[-1]
         self._arrived.append((last.physical_offset + last.size_bytes, set(map(_QUEUE_OF_MESSAGE, messages))))
         self.stats.put(
@@ -601,10 +609,6 @@ class Broker:
         if self.store.end_offset - offset > _COUNT_MAX_BYTES or offset < self.store.min_physical_offset:
             return None
         return count_records(self.store, offset)
-
-    def metadata_version(self) -> str:
-        """Changes whenever delay offsets do, as they are answered: followers then fetch them. All else comes with the log."""
-        return self.schedule.version
 
     # --- everyone else ---
 

@@ -54,7 +54,6 @@ _EVERYDAY = frozenset(
         RequestCode.HEART_BEAT,
         RequestCode.UNREGISTER_CLIENT,
         *(code for code, needs in NEEDS.items() if needs is Level.INFRASTRUCTURE),
-        RequestCode.GET_ALL_DELAY_OFFSET,  # a slave's: what it was not told it delivers again when it leads
         RequestCode.GET_ALL_CONSUMER_OFFSET,
         HighwaterRequestCode.REPLICA_STATUS,
     }

@@ -21,7 +21,6 @@ from mqwire.bodies import KVTable
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.headers_broker import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
-from mqwire.headers_offset import GetAllDelayOffsetResponseHeader
 from mqwire.latency import latency_from_json, latency_quantile_ms, latency_to_json
 from mqwire.names import DLQ_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC, is_system_group
 from mqwire.properties import PropertiesError, format_properties, parse_properties
@@ -319,9 +318,8 @@ def get_all_consumer_offset(broker: _Broker, peer: Peer, request: RemotingComman
 
 
 def get_all_delay_offset(broker: _Broker, peer: Peer, request: RemotingCommand) -> Reply:
-    """How far each delay level has been delivered."""
-    header = GetAllDelayOffsetResponseHeader(end_offset=broker.store.end_offset)
-    return request.reply(header=header, body=broker.schedule.to_wrapper().to_json())
+    """How far each delay level has been delivered, for RocketMQ's tools: slaves learn it with the log."""
+    return request.reply(body=broker.schedule.to_wrapper().to_json())
 
 
 @answers_refusals

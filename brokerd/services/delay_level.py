@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
@@ -56,8 +57,6 @@ from mqwire.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from brokerd.clock import SystemClock
     from brokerd.config import BrokerConfig
     from brokerd.environment import Threads
@@ -92,7 +91,9 @@ class _Broker(Protocol):
     replica: Replica
     topic_configs: TopicConfigManager
 
-    def append(self, messages: Sequence[MessageToStore], *, any_size: bool) -> list[AppendResult]: ...
+    def append(
+        self, messages: Sequence[MessageToStore], *, any_size: bool, stored: Callable[[], None]
+    ) -> list[AppendResult]: ...
 
     @property
     def delivers_messages(self) -> bool: ...
@@ -101,7 +102,7 @@ class _Broker(Protocol):
 class Delivery(NamedTuple):
     """One round of one level, or what a slave took over of such."""
 
-    end_offset_bytes: int  # of the last delivered record, in the log; 0: there is none
+    end_offset_bytes: int  # of the last delivered record, in the log, or of the log where none was to be delivered
     level: int
     before: int  # the level's offset
     offset: int  # from then on
@@ -215,6 +216,11 @@ def _decode(chunks: Sequence[bytes]) -> Iterator[tuple[int, StoredMessage | None
             position += int.from_bytes(chunk[position : position + 4], "big")
 
 
+def _offsets_in(table: str) -> dict[int, int]:
+    parts = [one.split("=") for one in table.split(";") if one]
+    return {int(level): int(offset) for level, offset in parts}
+
+
 def _encode(properties: dict[str, str]) -> bytes:
     return properties_to_string(properties).encode("utf-8", "surrogatepass")
 
@@ -236,7 +242,7 @@ class ScheduleMessageService:
         self._delivered: deque[Delivery] = deque(maxlen=_REMEMBERED)
         self._proven: dict[int, int] = {}
         self._persisted: dict[int, int] = {}
-        self._take_again = False
+        self._taken_over: str | None = ""  # the master's last table; None since a truncation
         self._data_version = DataVersion()
         self._waiting = WaitingBytes(broker.store)
         self._waiting_is_known = False
@@ -261,7 +267,7 @@ class ScheduleMessageService:
         self._proven = dict(stored.offset_table)
         self._persisted = dict(stored.offset_table)
         self._data_version = stored.data_version or DataVersion()
-        self._delivered.extend(stored.deliveries)
+        self._delivered.extend(one for one in stored.deliveries if one.end_offset_bytes)  # 0: of an older version
         self._take_back(self._broker.store.end_offset)  # it may have been stopped right after the truncation
         self._end_with_queues()
         self._persist_at_once()
@@ -367,7 +373,7 @@ class ScheduleMessageService:
                 self._next_due_ms[level] = now_ms + round(1000 * _AFTER_FAILURE_S)
                 return False
             logger.error("delay level %d: %s, and no replica has given it whole; it is not delivered", level, error)
-            self._advance(level, offset + 1, 0)
+            self._advance(level, offset + 1)
             return True
         if result.status is GetMessageStatus.FOUND:
             self._deliver(level, result.chunks)
@@ -378,7 +384,7 @@ class ScheduleMessageService:
                 "delay level %d: offset %d is outside of its queue (%d to %d), going on at %d",
                 *(level, offset, result.min_offset, result.max_offset, result.next_begin_offset),
             )
-            self._advance(level, result.next_begin_offset, 0)
+            self._advance(level, result.next_begin_offset)
             return True
         self._next_due_ms[level] = head.next_due_ms or 0
         return head.next_due_ms is None
@@ -393,17 +399,19 @@ class ScheduleMessageService:
                 logger.error("delay level %d: the message at offset %d names no real topic", level, queue_offset)
             else:
                 deliverable.append(to_readable_queue(real, self._broker.topic_configs.select(real.topic)))
-        end_offset_bytes = 0
+
+        def stored() -> None:  # a slave that is sent these records is sent with them that they were delivered
+            self._advance(level, next_offset)
+
         while deliverable:
             try:
-                last = self._broker.append(deliverable, any_size=True)[-1]
+                self._broker.append(deliverable, any_size=True, stored=stored)
             except MessageIllegalError as error:
                 logger.error("delay level %d: a message cannot be delivered: %s", level, error.reason)
                 del deliverable[error.index]
-                continue
-            end_offset_bytes = last.physical_offset + last.size_bytes
-            break
-        self._advance(level, next_offset, end_offset_bytes)
+            else:
+                return
+        self._advance(level, next_offset)
 
     def _may_be_repaired(self, level: int) -> bool:
         """Whether the damaged head of a level is worth waiting for: the broker fetches it from a replica that has it."""
@@ -412,25 +420,45 @@ class ScheduleMessageService:
         now_s = self._broker.clock.monotonic()
         return now_s < self._repair_until_s.setdefault(level, now_s + _REPAIR_PATIENCE_S)
 
-    def _advance(self, level: int, offset: int, end_offset_bytes: int) -> None:
+    def _advance(self, level: int, offset: int) -> None:
+        """By the log as it is now: also where nothing was delivered, for the queue need not be so long in a shorter one."""
         self._repair_until_s.pop(level, None)
-        if self._unproven:  # proven, or truncated, in their order
-            end_offset_bytes = max(end_offset_bytes, self._unproven[-1].end_offset_bytes)
+        end_offset_bytes = self._broker.store.end_offset
         self._unproven.append(Delivery(end_offset_bytes, level, self._offsets.get(level, 0), offset))
         self._offsets[level] = offset
         self._changed_levels.add(level)
 
-    def raise_offsets(self, offsets: Mapping[int, int]) -> None:
-        """A slave takes over how far its master has delivered; it delivers from there when it leads. Never lowers.
+    def table_at(self, log_offset: int) -> str | None:
+        """How far each level is delivered by the log up to `log_offset`, as `take_over` takes it; None: that is not remembered.
+
+        So a slave learns of a delivery with its records, and of none of which it has no records.
+        """
+        offsets = dict(self._offsets)
+        for one in chain(reversed(self._unproven), reversed(self._delivered)):
+            if one.end_offset_bytes > log_offset:
+                offsets[one.level] = min(one.before, offsets.get(one.level, 0))
+            else:
+                break
+        else:
+            if log_offset < self._broker.store.end_offset:
+                return None
+        return ";".join([f"{level}={offset}" for level, offset in offsets.items()])
+
+    def take_over(self, table: str | None) -> None:
+        """A slave takes over how far its master has delivered by the log that is here; it delivers from there when it leads. Never
+        lowers.
 
         But once after a truncation (`log_was_truncated`): what this replica delivered beyond its master's log is not delivered.
         The log has the delivered records by now, perhaps not durably yet.
         """
-        again, self._take_again = self._take_again, False
-        end_offset_bytes = self._broker.store.end_offset
-        for level, offset in offsets.items():
-            if again or offset > self._offsets.get(level, 0):
-                self._advance(level, offset, end_offset_bytes)
+        if table is None or table == self._taken_over:
+            return
+        again, self._taken_over = self._taken_over is None, table
+        offsets = _offsets_in(table)
+        for level in [*offsets, *(self._offsets.keys() - offsets.keys() if again else ())]:
+            offset, own = offsets.get(level, 0), self._offsets.get(level, 0)
+            if offset > own or (again and offset < own):
+                self._advance(level, offset)
                 self._next_due_ms.pop(level, None)
 
     def log_was_truncated(self) -> None:
@@ -438,7 +466,7 @@ class ScheduleMessageService:
 
         Until that one has said so, only deliveries of which the log has the record count: this replica may lead before.
         """
-        self._take_again = True
+        self._taken_over = None
         self._waiting.forget()
         self._waiting_is_known = False
         self._take_back(self._broker.store.end_offset)
@@ -496,12 +524,6 @@ class ScheduleMessageService:
         return min(found, default=None)
 
     # --- persistence ---
-
-    @property
-    def version(self) -> str:
-        """Another one after each change of what `to_wrapper` says."""
-        self._prove()
-        return str(sum(self._proven.values()))
 
     @property
     def offsets(self) -> dict[int, int]:

@@ -133,9 +133,7 @@ class FollowerService:
         self._role_changed = trio.Event()
         self._round = trio.CancelScope()
         is_proven = broker.unproven_offsets.is_proven
-        self._metadata = MetadataFollower(
-            broker.store, broker.consumer_offsets, is_proven, broker.schedule, broker.client_of
-        )
+        self._metadata = MetadataFollower(broker.store, broker.consumer_offsets, is_proven, broker.client_of)
         self._reclaim = LeaderReclaim(broker, self._metadata)
         self._halted: str | None = None
         self._cut: _Cut | None = None  # until the log is truncated, and open again
@@ -275,14 +273,16 @@ class FollowerService:
         replica = broker.replica
         longest_ms = _MAX_WAIT_MS if replica.elections is None else _MAX_ELECTED_WAIT_MS  # pulls are the heartbeat
         longest_ms = min(longest_ms, broker.config.ha_send_heartbeat_interval_ms)
-        leads = False
+        leads = knows_deliveries = False
         self._flushed.set()
         while not replica.leads and not replica.must_reclaim:
             wait_ms = longest_ms
             if replica.settings.mode is Mode.SYNC:
                 wait_ms = min(longest_ms, leased_wait_ms(replica.settings.max_time_not_level_s))
-            # While a flush takes long the report of its end must not wait for the leader's next record.
-            pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms if self._flushed.is_set() else 0)
+            # While a flush takes long the report of its end must not wait for the leader's next record; nor must what
+            # was delivered, which comes with an answer.
+            may_wait = self._flushed.is_set() and knows_deliveries
+            pull = replica.next_pull(max_bytes=_PULL_BYTES, max_wait_ms=wait_ms if may_wait else 0)
             request = RemotingCommand.request(
                 HighwaterRequestCode.REPLICA_PULL,
                 ReplicaPullRequestHeader(
@@ -308,6 +308,7 @@ class FollowerService:
             if reply.code != ResponseCode.SUCCESS:
                 raise RequestFailed(f"{client.address} answered the pull with code {reply.code}: {reply.remark}")
             header = reply.header(ReplicaPullResponseHeader)
+            knows_deliveries = False  # a log that is truncated shows fewer
             if header.answer != "fenced" and replica.elections is not None:
                 replica.elections.heard_leader(header.epoch, broker.clock.monotonic())
             # Where the logs part in front of the damage, all from there on is kept aside, the damaged record and what follows it.
@@ -318,7 +319,7 @@ class FollowerService:
             elif header.answer == "bytes":
                 await self._take(header, bytes(reply.body), pull.end_offset, nursery)
                 replica.take_lease(header.epoch, sent_s, header.in_sync_for_millis / 1000)
-                self.hears_leader = True
+                self.hears_leader = knows_deliveries = True
                 self._failures = self._hints = 0
                 if not leads:  # before that it may be anyone, with tables of any age
                     leads = True
@@ -357,12 +358,15 @@ class FollowerService:
             replica.received(piece, at_offset, header.epoch, header.confirm_offset, checked=header.checked)
             at_offset = broker.store.end_offset
 
+        reached = at_offset + len(data)
         broker.metadata_log.receive(data, store)
+        if broker.store.end_offset >= reached:  # it may have been truncated since the pull
+            broker.schedule.take_over(header.delay_offsets)
         broker.replicated(has_data=bool(data))
         if replica.settings.durable_counts and (data or not self._flushed.is_set()):
             await self._flush(nursery)
         self._starting_over &= not header.in_sync
-        self._metadata.leader_is_at(header.metadata_version, header.end_offset)
+        self._metadata.leader_ends_at(header.end_offset)
 
     async def _flush(self, nursery: trio.Nursery) -> None:
         """Make what came durable before it is reported; pull meanwhile when that takes long, for pulls are the heartbeat."""

@@ -1,4 +1,4 @@
-"""What a follower sends its leader and asks of it beside the log: consumer offsets that were committed here, delay offsets.
+"""What a follower sends its leader beside the log: consumer offsets that were committed here.
 
 Topics, groups and offsets come with the log (metadata_log.py); RocketMQ's requests for the tables (SlaveSynchronize) are
 answered for its tools, and asked by no one here but a leader that was away: for what consumers committed meanwhile.
@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from brokerd.services.remoting_client import RemotingClient, RequestFailed
-from mqwire.bodies import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from mqwire.bodies import ConsumerOffsetSerializeWrapper
 from mqwire.codes import RequestCode, ResponseCode
 from mqwire.command import RemotingCommand
 from mqwire.errors import RemoteProtocolError
-from mqwire.headers_offset import GetAllDelayOffsetResponseHeader, UpdateConsumerOffsetRequestHeader
+from mqwire.headers_offset import UpdateConsumerOffsetRequestHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from brokerd.consumer_offset import ConsumerOffsetManager
-    from brokerd.services.delay_level import ScheduleMessageService
     from brokerd.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
-_PERIOD_S: Final = 10.0
 _LOOK_PERIOD_S: Final = 0.5
 _TIMEOUT_S: Final = 5.0
 # To a hint, for good: taken, passed by a higher one, or of what the leader has not.
@@ -48,69 +46,36 @@ class MetadataFollower:
         store: MessageStore,
         consumer_offsets: ConsumerOffsetManager,
         is_proven: Callable[[str, str, int, int], bool],
-        schedule: ScheduleMessageService,
         client_of: Callable[[str], RemotingClient],
     ) -> None:
         """`is_proven` says whether a group can be there (unproven_offsets.py)."""
         self._store = store
         self._consumer_offsets = consumer_offsets
         self._is_proven = is_proven
-        self._schedule = schedule
         self._client_of = client_of
-        self._version = ""
-        self._changed = trio.Event()
-        # The leader's delay offsets, and the end of its log when it reported them. Taking them over before the delivered messages
-        # are here would lose these, should this replica lead next.
-        self._delays: tuple[DelayOffsetSerializeWrapper, int] | None = None
         # Where the leader's log ended at this connection's first answer. A reset up to there may be newer than what consumers have
         # committed here meanwhile, and is not known before the log is there.
         self._hints_from: int | None = None
 
-    def leader_is_at(self, version: str, end_offset: int) -> None:
-        """A pull answer named the version of the leader's delay offsets, and the end of its log."""
+    def leader_ends_at(self, end_offset: int) -> None:
+        """A pull answer named the end of the leader's log."""
         if self._hints_from is None:
             self._hints_from = end_offset
-        if version != self._version:
-            self._version = version
-            self._changed.set()
-        self._take_over_delays()
 
     async def run(self, address: str) -> None:
-        """Exchange them with the leader at `address` until cancelled."""
+        """Send the leader at `address` what was committed here, until cancelled."""
         client = self._client_of(address)
         offsets = self._consumer_offsets
-        self._changed.set()
         try:
             while True:
-                # What was fetched waits for the log, and is not put off by what is newer: there may be no end of that.
-                fetch = self._delays is None and self._changed.is_set()
-                if fetch:
-                    self._changed = trio.Event()
-                try:
-                    if fetch:
-                        self._delays = await self._delay_offsets(client)
-                        fetch = False
-                        # No answer to a pull may come for long, where there is nothing to send.
-                        self._take_over_delays()
-                    if (
-                        offsets.has_hints
-                        and self._hints_from is not None
-                        and self._store.end_offset >= self._hints_from
-                    ):
+                if offsets.has_hints and self._hints_from is not None and self._store.end_offset >= self._hints_from:
+                    try:
                         await self._send_hints(client)
-                except (RequestFailed, RemoteProtocolError) as error:
-                    logger.warning("offsets of the master at %s: %s", address, error)
-                    if fetch:
-                        self._changed.set()
+                    except (RequestFailed, RemoteProtocolError) as error:
+                        logger.warning("offsets for the master at %s: %s", address, error)
                 await trio.sleep(_LOOK_PERIOD_S)
-                with trio.move_on_after(_PERIOD_S):
-                    while not offsets.has_hints and not self._changed.is_set():
-                        with trio.move_on_after(_LOOK_PERIOD_S):
-                            await self._changed.wait()
         finally:
             self._hints_from = None
-            # Another leader's log need not have what this one had delivered.
-            self._delays = None
             client.close()
 
     async def offsets_at(self, address: str) -> ConsumerOffsetSerializeWrapper:
@@ -125,21 +90,6 @@ class MetadataFollower:
     def merge(self, offsets: ConsumerOffsetSerializeWrapper) -> None:
         """Take over what consumers committed at another replica while this one was away."""
         self._consumer_offsets.merge(offsets, self._is_proven)
-
-    def _take_over_delays(self) -> None:
-        if self._delays is None:
-            return
-        delays, end_offset = self._delays
-        if self._store.end_offset >= end_offset:
-            self._schedule.raise_offsets(delays.offset_table)
-            self._delays = None
-
-    async def _delay_offsets(self, client: RemotingClient) -> tuple[DelayOffsetSerializeWrapper, int]:
-        reply = await self._get(client, RequestCode.GET_ALL_DELAY_OFFSET)
-        return (
-            DelayOffsetSerializeWrapper.from_json(reply.body),
-            reply.header(GetAllDelayOffsetResponseHeader).end_offset,
-        )
 
     async def _send_hints(self, client: RemotingClient) -> None:
         """The leader takes each unless its own is higher by now. Raises RequestFailed for those to be sent again."""

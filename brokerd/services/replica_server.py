@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from brokerd.clock import SystemClock
     from brokerd.replica.replica import Replica
     from brokerd.services.acknowledgement import PendingAcknowledgements
+    from brokerd.services.delay_level import ScheduleMessageService
     from brokerd.store import MessageStore
     from mqwire.command import RemotingCommand
 
@@ -44,12 +45,11 @@ class _Broker(Protocol):
     clock: SystemClock
     store: MessageStore
     replica: Replica
+    schedule: ScheduleMessageService
     acknowledgements: PendingAcknowledgements
     nursery: trio.Nursery | None
 
     def held_changed(self) -> None: ...
-
-    def metadata_version(self) -> str: ...
 
     def role_changed(self) -> None: ...
 
@@ -223,7 +223,7 @@ class ReplicaServer:
             leader_address=replica.settings.address,
             in_sync=follower is not None and follower.in_sync,
             in_sync_for_millis=int(lease_s * 1000),
-            metadata_version=broker.metadata_version(),
+            delay_offsets=broker.schedule.table_at(held.from_offset + len(data)),
             replicas=_replicas_text({replica.settings.replica_id: replica.settings.address, **replica.known_replicas}),
         )
         reply = held.request.reply(header=header, body=data)

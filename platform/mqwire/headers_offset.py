@@ -29,12 +29,6 @@ class UpdateConsumerOffsetRequestHeader(TopicRequestHeader, frozen=True, kw_only
     commit_offset: Int64
 
 
-class GetAllDelayOffsetResponseHeader(CustomHeader, frozen=True, kw_only=True):
-    """Ours: where the log ended when GET_ALL_DELAY_OFFSET (45) was answered. What was delivered by then is in front of it."""
-
-    end_offset: Int64
-
-
 class SearchOffsetRequestHeader(TopicRequestHeader, frozen=True, kw_only=True):
     """SEARCH_OFFSET_BY_TIMESTAMP (29). `boundary_type` is LOWER (the default) or UPPER, in either case."""
 

@@ -54,7 +54,8 @@ class ReplicaPullResponseHeader(CustomHeader, frozen=True, kw_only=True):
     in_sync_for_millis: Int64 = (
         0  # so long, from this pull on, readers are shown nothing that the follower does not hold
     )
-    metadata_version: str = ""  # changes whenever delay offsets do, as GET_ALL_DELAY_OFFSET answers them
+    # How far each delay level is delivered by the log up to the last of these records: "1=40;3=7". None: that is not remembered.
+    delay_offsets: str | None = None
     voters: str = ""  # with too_old, of a quorum-led group: their ids with ; between them
     incarnations: str = ""  # with it, those of their disks: "0=…;1=…"
     mode: str = ""  # with too_old: the mode in force, where retention has deleted the record that says so

@@ -50,10 +50,12 @@ def replicate(leader: BrokerUnderTest, follower: BrokerUnderTest) -> None:
             continue
         assert isinstance(decision, SendBytes), decision
         data = leader.store.read_raw(decision.from_offset, MAX_BYTES)
+        delivered = leader.broker.schedule.table_at(decision.from_offset + len(data))
         follower.broker.metadata_log.receive(
             data,
             lambda piece: following.received(piece, follower.store.end_offset, leading.epoch, leading.confirm_offset),
         )
+        follower.broker.schedule.take_over(delivered)
         follower.broker.replicated(has_data=bool(data))
         if not data:
             return

@@ -161,9 +161,9 @@ class BrokerProcess:
             self.is_open = True  # before, it knows nothing, and a disk that can't be read ends it with that
 
         def watched_append(
-            messages: list[MessageToStore], *, counted_for: str | None = None, any_size: bool = False
+            messages: list[MessageToStore], *, counted_for: str | None = None, **options: Any
         ) -> list[AppendResult]:
-            results = append(messages, counted_for=counted_for, any_size=any_size)
+            results = append(messages, counted_for=counted_for, **options)
             for message, result in zip(messages, results, strict=True):
                 if message.topic in _JUDGED or is_made(message.topic):
                     self._appended(message.topic, bytes(message.body), result.physical_offset, result.size_bytes)

@@ -145,7 +145,7 @@ def _truncated_deliveries_count() -> Patched:
 
 
 def _deliveries_are_not_taken_over() -> Patched:
-    return patch.object(ScheduleMessageService, "raise_offsets", lambda self, offsets: None)
+    return patch.object(ScheduleMessageService, "take_over", lambda self, table: None)
 
 
 def _transfer_is_forgotten() -> Patched:

@@ -134,6 +134,7 @@ class History:
         self.at: dict[tuple[int, int], list[Attempt]] = {}  # by queue and offset, what leaders have appended there
         self._delivered: frozenset[int] = frozenset()  # as `note_delivered` saw it
         self._not_again: frozenset[int] = frozenset()  # of messages that no leader may deliver from now on
+        self._each_once = False  # none is delivered again from now on
         self.lost_ranges: list[LostRange] = []
         self.counts: Counter[str] = Counter()
         self.holders: Callable[[Copy], list[str]] = lambda copy: []  # whose disks hold a record, whatever they say
@@ -235,7 +236,9 @@ class History:
         if attempt.delayed:
             self.counts["deliveries of delayed messages"] += 1
             attempt.deliveries.append(copy)
-            if attempt.number in self._not_again:
+            if attempt.number in self._not_again or (
+                self._each_once and len(attempt.deliveries) > len(attempt.copies)
+            ):
                 raise Violation(
                     f"{copy.node} delivers message {attempt.number} again, though all is well, and it was delivered at"
                     f" {attempt.deliveries[0]}"
@@ -245,9 +248,12 @@ class History:
         """All is well."""
         self._delivered = frozenset(attempt.number for attempt in self.attempts if attempt.deliveries)
 
-    def another_is_to_lead(self) -> None:
-        """And all is well, for a while: each replica knows what had been delivered when that was noted."""
+    def another_is_to_lead(self, *, planned: bool) -> None:
+        """And all is well, for a while: each replica knows what had been delivered when that was noted, and where it is planned
+        also what is delivered from then on: the leader hands it over.
+        """
         self._not_again = self._delivered
+        self._each_once = planned
 
     def acknowledged(self, epoch: int, node: str, copy: Copy) -> None:
         """A broker said SEND_OK: enough disks must hold the record now, or must have been allowed to lose it."""

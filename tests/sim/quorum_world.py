@@ -22,7 +22,7 @@ from tests.sim.sim_name_server import NameServer
 from tests.sim.sim_requests import Change
 from tests.sim.verdict import judge
 from tests.sim.wire import GROUP
-from tests.sim.world import NEWS_SHARE, RETENTION_SHARE, Extras, Outcome, another_is_to_lead, judged, observe_network
+from tests.sim.world import NEWS_SHARE, RETENTION_SHARE, Extras, Outcome, judged, observe_network
 
 FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
@@ -338,7 +338,7 @@ class QuorumWorld:
             return
         candidate = loop.random.choice(preferred or candidates)
         loop.note(f"{candidate.name} shall lead")
-        another_is_to_lead(loop, self.machines, self.history)
+        self.history.another_is_to_lead(planned=True)
         self._send_again()
         until_s = loop.now_s + TRANSFER_S
         while not candidate.leads and loop.now_s < until_s:

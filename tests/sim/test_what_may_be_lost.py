@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,12 +163,24 @@ def stored(history: History, queue_offset: int) -> None:
     history.answered(attempt.number, "SEND_OK", queue_offset)
 
 
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_message_is_delivered_again_but_by_another_leader_that_is_planned(planned: bool) -> None:
+    history = observed(r0=1000)
+    attempt = history.sending(0, b"later", delayed=True)
+    attempt.copies.append(LAST)
+    history.note_delivered()
+    history.another_is_to_lead(planned=planned)
+    history.appended(attempt, 0, LAST)
+    with pytest.raises(Violation, match="again") if planned else contextlib.nullcontext():
+        history.appended(attempt, 0, LAST)
+
+
 def test_a_message_that_was_delivered_before_all_were_level_is_not_delivered_again() -> None:
     history = observed(r0=1000)
     attempt = history.sending(0, b"later", delayed=True)
     history.appended(attempt, 0, LAST)
     history.note_delivered()
     history.appended(attempt, 0, LAST)  # at least once
-    history.another_is_to_lead()
+    history.another_is_to_lead(planned=False)
     with pytest.raises(Violation, match="again"):
         history.appended(attempt, 0, LAST)

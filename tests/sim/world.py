@@ -53,7 +53,6 @@ AUTO_SHARE = 0.2  # of all seeds of modes sync and changing: there enableAutoInS
 NEWS_SHARE = 0.3  # of all seeds: at the end pulls are held
 SWITCHOVER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
 SWITCHOVER_S = 10.0
-HEARD_S = 5.0  # a look, and two pulls of an idle group
 DEATH_SHARE = 0.3  # of all seeds of mode sync: at the end the leader dies for good
 SUCCESSOR_S = 10.0
 
@@ -325,7 +324,7 @@ class World:
         leader = next(machine for machine in self.machines if machine.leads)
         candidate = loop.random.choice([machine for machine in self.machines if machine is not leader])
         loop.note(f"{candidate.name} shall lead")
-        another_is_to_lead(loop, self.machines, self.history)
+        self.history.another_is_to_lead(planned=True)
         if loop.random.random() < 0.5:
             self.faults.fence_late(leader, loop.random.uniform(0.05, 0.5))
         self._send_again()
@@ -342,7 +341,7 @@ class World:
         loop = self.loop
         leader = next(machine for machine in self.machines if machine.leads)
         loop.note(f"{leader.name} dies")
-        another_is_to_lead(loop, self.machines, self.history)
+        self.history.another_is_to_lead(planned=False)
         self.control_plane.heal()
         self.supervisor.restarts = False
         leader.kill()
@@ -395,12 +394,6 @@ class World:
         return "; ".join(
             f"{machine.name}: {machine.process.describe() if machine.process else 'down'}" for machine in self.machines
         )
-
-
-def another_is_to_lead(loop: EventLoop, machines: Sequence[Machine], history: History) -> None:
-    """Who began just now may not have heard yet how far the leader has delivered: nothing is judged then."""
-    if all(machine.began_at_s is not None and loop.now_s - machine.began_at_s > HEARD_S for machine in machines):
-        history.another_is_to_lead()
 
 
 def observe_network(

@@ -317,7 +317,10 @@ def _group_of(statuses: Sequence[ReplicaStatus], master: ReplicaStatus | None) -
         # With one copy a silent replica may lead by now, and acknowledge alone: without rows, only its answer rules that out.
         all_answer = in_sync_replicas > 1 or len(ids) == len(statuses)
         former = FormerLeader(replica_id=master.replica_id, epoch=master.epoch, no_one_since=newest and all_answer)
-    return Group(replica_ids=ids, in_sync_replicas=in_sync_replicas, former=former)
+    # Who is silent, or has lost what it knew, may have led in any that another one has heard of.
+    heard = max((status.epoch for status in statuses), default=0)
+    may_have_led = {**dict.fromkeys(ids, heard), **_led_by_their_logs(statuses)}
+    return Group(replica_ids=ids, in_sync_replicas=in_sync_replicas, former=former, may_have_led=may_have_led)
 
 
 def group_by_promises(group: Group, statuses: Sequence[ReplicaStatus]) -> Group:
@@ -330,7 +333,13 @@ def group_by_promises(group: Group, statuses: Sequence[ReplicaStatus]) -> Group:
     former = group.former
     if former is not None and in_sync_replicas == 1 and group.in_sync_replicas > 1:
         former = replace(former, no_one_since=former.no_one_since and len(ids) == len(statuses))
-    return replace(group, replica_ids=ids, in_sync_replicas=in_sync_replicas, former=former)
+    may_have_led = {**group.may_have_led, **_led_by_their_logs(statuses)}
+    return replace(group, replica_ids=ids, in_sync_replicas=in_sync_replicas, former=former, may_have_led=may_have_led)
+
+
+def _led_by_their_logs(statuses: Sequence[ReplicaStatus]) -> dict[int, int]:
+    """The newest epoch that each of these can have led in, by its log, where that lacks nothing."""
+    return {one.replica_id: one.log_epoch for one in statuses if one.has_caught_up and not one.log_may_be_incomplete}
 
 
 def _replica_ids(known: Collection[int], statuses: Sequence[ReplicaStatus]) -> set[int]:

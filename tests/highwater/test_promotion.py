@@ -234,6 +234,33 @@ def test_silent_replicas_that_may_still_elect_are_not_overruled_whoever_agrees_t
     assert plan_promotion(members(status(2, voters=[0, 1, 2]), status(1)), "broker-a", 2).cleanness.clean
 
 
+OF_TWO: dict[str, Any] = {"mode": "async", "in_sync_replicas": 1, "total_replicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("other", "heard", "lacks"),
+    [
+        ({"log_epoch": 7, "promotable": False}, 3, True),
+        ({"epoch": 8, "end_offset": 1100, "promotable": False}, 3, False),  # it has promised, and led no one since
+        ({"log_epoch": 0, "has_caught_up": False, "epoch": 7}, 3, True),  # the disk before this one
+        (None, 3, False),
+        (None, 7, True),  # as the candidate has heard
+    ],
+)
+def test_by_hand_the_replica_that_is_to_lead_is_told_of_a_leader_of_whom_its_log_may_have_nothing(
+    other: dict[str, Any] | None, heard: int, lacks: bool
+) -> None:
+    """Consumers may have read others in the place of any of its messages: groups that had committed nothing passed over these."""
+    said = [status(1, epoch=heard, **OF_TWO), *([] if other is None else [status(0, **{**OF_TWO, **other})])]
+    plan = plan_promotion(members(*said), "broker-a", 1)
+    admin = create_autospec(Admin, instance=True)
+    answers = {one.address: msgspec.structs.replace(one, epoch=plan.ballot.fence) for one in said}
+    admin.demote.side_effect = lambda address, *_, **__: answers[address]
+    admin.promote.side_effect = lambda address, *_, **__: answers[address]
+    _carried_out(admin, plan, promotion_by_hand(plan, may_lose=True))
+    assert admin.promote.call_args.kwargs["lacks_an_epoch"] is lacks
+
+
 @pytest.mark.parametrize(("incomplete", "may_lose"), [(False, False), (False, True), (True, True)])
 def test_the_command_line_says_whether_the_loss_of_a_logs_end_was_known_when_it_promised(
     incomplete: bool, may_lose: bool

@@ -12,11 +12,14 @@ import pytest
 from controlplane.clusters import replica_remoting
 from controlplane.clusters.models import Cluster, Operation, OperationState, Replica
 from controlplane.clusters.replica_answer import Answer
+from controlplane.failover.membership import order
 from controlplane.failover.membership.plan import plan_recover
 from controlplane.failover.membership.services import Recover
 from controlplane.failover.mode.plan import plan_mode
+from controlplane.failover.orders import carried_out
 from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import cluster_sample, fences_release
+from highwater.promotion import Ballot, Recovery
 from mqwire.bodies import QuorumStatus
 from tests.controlplane.driver_twin import DriverTwin
 from tests.controlplane.world import World
@@ -26,6 +29,7 @@ from tests.failover.replicated import make_replicated
 from tests.failover.scripted_group import ScriptedGroup
 from tests.failover.test_promotion_safety import hanging
 from tests.failover.views import NOW, slave_view
+from tests.highwater.test_promotion import status
 
 GONE = {"unreachable_since": NOW - timedelta(days=3), "process_ended_at": NOW - timedelta(days=3)}
 
@@ -72,6 +76,24 @@ def test_afterwards_the_mode_can_be_asked_for_with_other_replicas() -> None:
     (left,) = (replace(one, role="master", accepts_sends=True) for one in burnt().replicas if one.replica_id == 2)
     view = replace(burnt(leader_id=2), replicas=[left])
     assert plan_mode("sync", "sync", [view], NOW, replicas=3).problems == ()
+
+
+@pytest.mark.parametrize(("led_epoch", "lacks"), [(3, False), (5, True)])
+def test_who_leads_without_a_majority_is_told_of_a_leader_of_whom_its_log_has_nothing(
+    led_epoch: int, lacks: bool
+) -> None:
+    """Consumers may have read others in the place of any of its messages: groups that had committed nothing passed over these."""
+    recovery = Recovery((0, 1), (2,), None, "")
+    promised = status(2, epoch=8)
+    asked: list[order.Promote] = []
+
+    def carry_out(request: object) -> object:
+        if isinstance(request, order.Promote):
+            asked.append(request)
+        return order.FenceAnswers(0.0, {2: Answer(promised)}) if isinstance(request, order.Fence) else Answer(promised)
+
+    carried_out(order.lead_assigned(burnt(led_epoch=led_epoch), recovery, 2, Ballot(8, 9)), carry_out)
+    assert [one.lacks_an_epoch for one in asked] == [lacks]
 
 
 @pytest.fixture

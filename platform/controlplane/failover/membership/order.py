@@ -17,9 +17,9 @@ from controlplane.failover.membership.verdict import Electorate, electorate_of, 
 from controlplane.failover.orders import Look, LookClosely, Pause, Result
 from controlplane.failover.promotion.fencing import promises_given, replicas_to_fence, said_by_electors
 from controlplane.failover.promotion.order import TRY_AGAIN, Fence, FenceAnswers, Promote
-from controlplane.failover.promotion.verdict import GroupView, ReplicaView
+from controlplane.failover.promotion.verdict import GroupView, ReplicaView, promotion_group
 from controlplane.provisioning.errors import StepFailed, StepNotReady
-from highwater.promotion import Ballot, Recovery, Standing, judge_recovery
+from highwater.promotion import Ballot, Recovery, Standing, judge_recovery, lacks_an_epoch
 from mqwire.bodies import ReplicaStatus
 
 # A leader gives a transfer up after 1.5 s and goes on; an election of another takes three at most.
@@ -291,12 +291,14 @@ def lead_assigned(view: GroupView, recovery: Recovery, target_id: int, ballot: B
             words = say("Replica %(replica_id)s did not step down: %(error)s", replica_id=replica_id, error=error)
             raise StepNotReady(words, delay_s=0.3)
     voters = [*recovery.lost, *recovery.survivors]
-    problem = judge_recovery(voters, {**said_by_electors(view), **promises}, target_id).problem
+    standings = {**said_by_electors(view), **promises}
+    problem = judge_recovery(voters, standings, target_id).problem
     if problem is not None:
         raise StepFailed(say("Nothing was changed. %(problem)s", problem=from_sdk(problem)), hint=TRY_AGAIN)
     yield NoteAsked(target_id, ballot)
-    # An operator has agreed to the loss.
-    answer: Answer = yield Promote(target_id, ballot, tuple(promises), with_incomplete_log=True)
+    # An operator has agreed to the loss. The lost ones may have elected a leader of whom those that are left have nothing.
+    lacks = lacks_an_epoch(promotion_group(view), standings[target_id], ballot.fence)
+    answer: Answer = yield Promote(target_id, ballot, tuple(promises), with_incomplete_log=True, lacks_an_epoch=lacks)
     if answer.status is None:
         words = say("Replica %(candidate_id)s was not promoted: %(error)s", candidate_id=target_id, error=answer.error)
         raise StepNotReady(words, delay_s=0.3)

@@ -260,6 +260,26 @@ def test_a_former_leader_that_says_nothing_is_asked_again_to_take_its_role_back(
     assert "LetGo" not in around.kinds()
 
 
+def test_what_is_known_of_a_log_that_is_to_lead_outlives_the_worker_that_decided() -> None:
+    """Who led last had said that it may lack records, and holds most: asked as one that lacks none it refused for ever."""
+    around = Surroundings(ASKED_FOR)
+    around.slaves = {one: replace(view, log_may_be_incomplete=True) for one, view in around.slaves.items()}
+    around.slaves[0] = slave_view(0, promotable=True, end_offset=1100, held_offset=1100, log_may_be_incomplete=True)
+
+    def dies(request: order.Request) -> object:
+        if isinstance(request, order.Promote):
+            raise ConnectionError
+        return around.carry_out(request)
+
+    with pytest.raises(ConnectionError):
+        carried_out(order.fence(ASKED_FOR), dies)
+    assert around.promotion.decided_id == 0
+    with pytest.raises(StepFailed):
+        carried_out(order.fence(around.promotion), around.carry_out)
+    (promoted,) = [request for request in around.requests if isinstance(request, order.Promote)]
+    assert (promoted.replica_id, promoted.with_incomplete_log) == (0, True)
+
+
 def test_a_leader_that_takes_its_role_back_begins_with_those_in_sync_that_promised() -> None:
     """It showed readers at once what no one else held, while its followers were still taken for holding all that it had shown."""
     gives_back = replace(ASKED_FOR, decided_id=2)

@@ -236,9 +236,7 @@ class History:
         if attempt.delayed:
             self.counts["deliveries of delayed messages"] += 1
             attempt.deliveries.append(copy)
-            if attempt.number in self._not_again or (
-                self._each_once and len(attempt.deliveries) > len(attempt.copies)
-            ):
+            if attempt.number in self._not_again or (self._each_once and len(attempt.deliveries) > len(attempt.copies)):
                 raise Violation(
                     f"{copy.node} delivers message {attempt.number} again, though all is well, and it was delivered at"
                     f" {attempt.deliveries[0]}"

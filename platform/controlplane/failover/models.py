@@ -150,6 +150,9 @@ class Failover(BaseModel):
     decided_id = models.PositiveIntegerField(
         null=True, help_text="replica id: who leads in new_epoch, decided once by the promises"
     )
+    may_lack = models.BooleanField(
+        default=False, db_default=False, help_text="the log of decided_id was known to lack records at its end, perhaps"
+    )
     confirmed_loss = models.BooleanField(default=False, help_text="an operator typed the group's name")
     lossless = models.BooleanField(null=True, help_text="nothing acknowledged is lost; null until the master is fenced")
     lossless_because = SentenceField(blank=True)

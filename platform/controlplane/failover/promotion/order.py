@@ -41,7 +41,8 @@ class Promotion:
 
     `may_lose`: an operator has agreed to a loss. `drains`: a switchover, in which the master hands over all that it has, so that
     no other than the candidate leads. `ballot` is reserved for it; `decided_id` is who leads by the promises for that ballot, for
-    good, `because` says why the candidate may not be clean, and `lossless` that nothing is lost by what was decided.
+    good, `because` says why the candidate may not be clean, `lossless` that nothing is lost by what was decided, and `may_lack`
+    that the log of who leads was known to be one that may lack records at its end.
     """
 
     candidate_id: int
@@ -53,6 +54,7 @@ class Promotion:
     decided_id: int | None = None
     because: str = ""
     lossless: bool = False
+    may_lack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +259,10 @@ def fence(promotion: Promotion) -> Order[None]:
         return
     if promotion.ballot is None:
         raise StepFailed(say("No epoch was reserved."), hint=TRY_AGAIN)
-    incomplete = False
     if promotion.decided_id is None:
         promotion = yield from _with_ballot_to_promise(promotion, promotion.ballot, view)
-        promotion, incomplete = yield from _decided(promotion, view)
-    yield from _give_back_unless_candidate(promotion, with_incomplete_log=incomplete)
+        promotion = yield from _decided(promotion, view)
+    yield from _give_back_unless_candidate(promotion)
 
 
 def promote(promotion: Promotion) -> Order[None]:
@@ -280,8 +281,8 @@ def promote(promotion: Promotion) -> Order[None]:
             if promotion.ballot is not None:
                 _require_newest(promotion.ballot, view)  # what was agreed to be lost was of that moment
             promotion = yield Reserve(promotion, view)
-            promotion, incomplete = yield from _decided(promotion, view)
-            yield from _give_back_unless_candidate(promotion, with_incomplete_log=incomplete)
+            promotion = yield from _decided(promotion, view)
+            yield from _give_back_unless_candidate(promotion)
             # Of the new fence the view from before it knows nothing: no one would be in sync with the new leader.
             view = yield Look()
             _free_to_lead(promotion, view)
@@ -325,8 +326,8 @@ def _with_ballot_to_promise(promotion: Promotion, ballot: Ballot, view: GroupVie
     return reserved
 
 
-def _decided(promotion: Promotion, view: GroupView) -> Order[tuple[Promotion, bool]]:
-    """Fence the group by the promotion's ballot, write down who leads, and return whether its log may be incomplete."""
+def _decided(promotion: Promotion, view: GroupView) -> Order[Promotion]:
+    """Fence the group by the promotion's ballot, and write down who leads."""
     assert promotion.ballot is not None, "reserved before"
     fenced = yield from _fence_and_decide(promotion, promotion.ballot, view)
     decision = fenced.decision
@@ -335,10 +336,10 @@ def _decided(promotion: Promotion, view: GroupView) -> Order[tuple[Promotion, bo
         raise StepFailed(_no_one_agreed(from_sdk(decision.cleanness.because)), hint=_CONFIRM)
     candidate_id = promotion.candidate_id if decision.gives_back else decision.leader_id
     decided: Promotion = yield Decide(promotion, candidate_id, fenced)
-    return decided, fenced.with_incomplete_log
+    return decided
 
 
-def _give_back_unless_candidate(promotion: Promotion, *, with_incomplete_log: bool) -> Order[None]:
+def _give_back_unless_candidate(promotion: Promotion) -> Order[None]:
     """Where nothing is to be lost, nothing is changed: who led last leads again, what was stopped is started."""
     former_id = promotion.decided_id
     if former_id == promotion.candidate_id:
@@ -349,8 +350,8 @@ def _give_back_unless_candidate(promotion: Promotion, *, with_incomplete_log: bo
     view: GroupView = yield Look()
     _require_newest(promotion.ballot, view)
     in_sync = tuple(promised_ids(view, promotion.ballot.fence))
-    lacks = with_incomplete_log and _lacks_an_epoch(view, former_id, promotion.ballot)
-    answer: Answer = yield Promote(former_id, promotion.ballot, in_sync, with_incomplete_log, lacks)
+    lacks = promotion.may_lack and _lacks_an_epoch(view, former_id, promotion.ballot)
+    answer: Answer = yield Promote(former_id, promotion.ballot, in_sync, promotion.may_lack, lacks)
     if not answer.came:
         raise StepNotReady(
             say("Replica %(former_id)s does not lead again yet: %(error)s", former_id=former_id, error=answer.error),

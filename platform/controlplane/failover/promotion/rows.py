@@ -37,7 +37,7 @@ def reserved(row: Promotion, read: Promotion, group: GroupRow, view: GroupView) 
     # Now, for the fence hides it.
     foreign = foreign_epoch(replace(view, epoch=group.epoch, foreign_epoch=group.foreign_epoch))
     group = replace(group, epoch=ballot.epoch, foreign_epoch=foreign)
-    return replace(row, ballot=ballot, decided_id=None, lossless=False), group
+    return replace(row, ballot=ballot, decided_id=None, lossless=False, may_lack=False), group
 
 
 def decided(
@@ -51,8 +51,14 @@ def decided(
     assert row.ballot is not None, "decided by the promises for it"
     leader_id = fenced.decision.leader_id
     because = from_sdk(fenced.decision.cleanness.because)
-    lossless = fenced.decision.cleanness.clean
-    row = replace(row, candidate_id=candidate_id, decided_id=leader_id, because=because, lossless=lossless)
+    row = replace(
+        row,
+        candidate_id=candidate_id,
+        decided_id=leader_id,
+        because=because,
+        lossless=fenced.decision.cleanness.clean,
+        may_lack=fenced.with_incomplete_log,
+    )
     assert row.ballot is not None, "as before"
     if (group.asked_epoch or 0) < row.ballot.epoch:
         foreign = group.foreign_epoch

@@ -283,6 +283,7 @@ def _promotion(failover: Failover) -> order.Promotion:
         decided_id=failover.decided_id,
         because=failover.lossless_because,
         lossless=bool(failover.lossless),
+        may_lack=failover.may_lack,
     )
 
 
@@ -380,6 +381,7 @@ class _Execution:
             new_epoch=row.ballot.epoch,
             candidate_id=row.candidate_id,
             decided_id=row.decided_id,
+            may_lack=row.may_lack,
             **values,
             updated_at=now,
         )

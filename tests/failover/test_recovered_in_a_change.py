@@ -17,6 +17,7 @@ from controlplane.failover.membership.plan import plan_recover
 from controlplane.failover.membership.services import Recover
 from controlplane.failover.mode.plan import plan_mode
 from controlplane.failover.orders import carried_out
+from controlplane.failover.promotion.order import Fence, FenceAnswers, Promote
 from controlplane.failover.promotion.verdict import GroupView
 from controlplane.failover.sampling import cluster_sample, fences_release
 from highwater.promotion import Ballot, Recovery
@@ -85,12 +86,12 @@ def test_who_leads_without_a_majority_is_told_of_a_leader_of_whom_its_log_has_no
     """Consumers may have read others in the place of any of its messages: groups that had committed nothing passed over these."""
     recovery = Recovery((0, 1), (2,), None, "")
     promised = status(2, epoch=8)
-    asked: list[order.Promote] = []
+    asked: list[Promote] = []
 
     def carry_out(request: object) -> object:
-        if isinstance(request, order.Promote):
+        if isinstance(request, Promote):
             asked.append(request)
-        return order.FenceAnswers(0.0, {2: Answer(promised)}) if isinstance(request, order.Fence) else Answer(promised)
+        return FenceAnswers(0.0, {2: Answer(promised)}) if isinstance(request, Fence) else Answer(promised)
 
     carried_out(order.lead_assigned(burnt(led_epoch=led_epoch), recovery, 2, Ballot(8, 9)), carry_out)
     assert [one.lacks_an_epoch for one in asked] == [lacks]

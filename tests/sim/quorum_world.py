@@ -22,7 +22,7 @@ from tests.sim.sim_name_server import NameServer
 from tests.sim.sim_requests import Change
 from tests.sim.verdict import judge
 from tests.sim.wire import GROUP
-from tests.sim.world import NEWS_SHARE, RETENTION_SHARE, Extras, Outcome, judged, observe_network
+from tests.sim.world import DUE_S, NEWS_SHARE, RETENTION_SHARE, Extras, Outcome, judged, observe_network
 
 FOUND_S = 60.0  # within which all must agree, over a network that may lose a part of all packets
 ELECT_S = 10.0  # within which a healthy majority must elect
@@ -340,6 +340,7 @@ class QuorumWorld:
         loop.note(f"{candidate.name} shall lead")
         self.history.another_is_to_lead(planned=True)
         self._send_again()
+        loop.run_until(loop.now_s + loop.random.uniform(0.0, DUE_S))
         until_s = loop.now_s + TRANSFER_S
         while not candidate.leads and loop.now_s < until_s:
             self._ask_to_lead(candidate)

@@ -53,6 +53,7 @@ AUTO_SHARE = 0.2  # of all seeds of modes sync and changing: there enableAutoInS
 NEWS_SHARE = 0.3  # of all seeds: at the end pulls are held
 SWITCHOVER_SHARE = 0.3  # of all seeds: at the end an operator has the role move
 SWITCHOVER_S = 10.0
+DUE_S = 4.0  # by then delayed messages that were sent are being delivered
 DEATH_SHARE = 0.3  # of all seeds of mode sync: at the end the leader dies for good
 SUCCESSOR_S = 10.0
 
@@ -328,6 +329,7 @@ class World:
         if loop.random.random() < 0.5:
             self.faults.fence_late(leader, loop.random.uniform(0.05, 0.5))
         self._send_again()
+        loop.run_until(loop.now_s + loop.random.uniform(0.0, DUE_S))
         control_plane.start(control_plane.asked_to_switch_over(candidate.name), immortal=True)
         loop.run_until(loop.now_s + SWITCHOVER_S, lambda: candidate.leads)
         if not candidate.leads:

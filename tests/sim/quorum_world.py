@@ -186,7 +186,8 @@ class QuorumWorld:
         self._repair([machine for machine in self.machines if machine not in broken])
         began_s = loop.now_s
         # A voter that lost its memory waits for those that may know better: it counts as broken for that long.
-        doubt_s = self.machines[0].settings.quorum_times.doubt if self.flush == "async" and self.power_cuts else 0.0
+        loses_memory = self.power_cuts or self.history.counts["pages dropped after a failed sync"]
+        doubt_s = self.machines[0].settings.quorum_times.doubt if self.flush == "async" and loses_memory else 0.0
         self._doubt_s = 1.2 * doubt_s
         self._elects("in the healthy majority", ELECT_S + self._doubt_s)
         loop.run_until(max(loop.now_s + 1.0, began_s + SETTLED_S))

@@ -44,7 +44,7 @@ OPEN = {
     "password/reset/key/done/": 200,
     "^password/reset/key/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)/$": 200,
     "invitations/": 404,
-    "invitations/<str:secret>/": 302,
+    "invitations/<str:secret>/": 404,
     # Steps of a log-in that has not begun lead to its beginning.
     "login/code/confirm/": 302,
     "2fa/authenticate/": 302,

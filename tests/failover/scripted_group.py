@@ -47,6 +47,7 @@ class ScriptedGroup:
     mode: str
     replicas: list[ScriptedReplica]
     calls: list[str] = field(default_factory=list)
+    told_to_lack: list[int] = field(default_factory=list)  # who was promoted as one whose log may lack an epoch
     before_call: Callable[[str], None] | None = None
     min_in_sync_replicas: int = 1
     electing: set[int] = field(default_factory=set)  # who still votes, or votes already, in the middle of a change
@@ -188,6 +189,8 @@ class ScriptedGroup:
             replica.epoch_starts = [*replica.epoch_starts, (new_epoch, replica.end_offset)]
             replica.end_offset += 100
             replica.led_in.append(new_epoch)
+            if lacks_an_epoch:
+                self.told_to_lack.append(replica_id)
             self.calls.append(f"promoted {replica_id} {new_epoch}")
             for other in self.replicas:
                 self._follow(other, replica)

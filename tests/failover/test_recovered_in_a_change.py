@@ -134,6 +134,18 @@ def test_the_replica_that_is_left_leads_once_the_lost_ones_are_stopped_for_good(
     assert [*Replica.objects.filter(group__cluster=cluster).values_list("broker_id", flat=True)] == [2]
 
 
+@pytest.mark.parametrize("lacks", [False, True])
+def test_that_an_epoch_may_be_missing_reaches_the_replica_that_is_left(
+    cluster: Cluster, group: ScriptedGroup, driver: DriverTwin, lacks: bool
+) -> None:
+    """The order said so, and the step that carries it out left it out."""
+    cluster = hanging(cluster, "sync", "dledger")
+    operation = begin(cluster, driver, Recover(2), confirm="broker-a")
+    with patch.object(order, "lacks_an_epoch", lambda *_: lacks):
+        assert run_all(operation, driver).state == OperationState.COMPLETED
+    assert group.told_to_lack == [2] * lacks
+
+
 def test_the_lost_ones_stay_stopped_though_the_operation_failed_after_the_promotion(
     cluster: Cluster, group: ScriptedGroup, driver: DriverTwin
 ) -> None:

@@ -25,7 +25,13 @@ from controlplane.failover.membership.verdict import Electorate, electorate_of
 from controlplane.failover.models import Failover, GroupLeadership
 from controlplane.failover.orders import Look, LookClosely, Pause, Result, carried_out
 from controlplane.failover.promotion.order import TRY_AGAIN, Fence, FenceAnswers, Promote
-from controlplane.failover.promotion.steps import TOPICS_S, failover_verify, group_now, present_failover
+from controlplane.failover.promotion.steps import (
+    TOPICS_S,
+    failover_verify,
+    group_now,
+    present_failover,
+    replica_promoted,
+)
 from controlplane.failover.promotion.verdict import GroupView, ReplicaView
 from controlplane.failover.sampling import group_sample, leadership_raise
 from controlplane.failover.timeline import timeline_add
@@ -320,17 +326,8 @@ class _Execution:
                 row = next(row for row in _replicas(self._context) if row.broker_id == replica_id)
                 groups = GroupLeadership.objects.filter(group=row.group, epoch=ballot.epoch)
                 groups.update(asked=row, asked_epoch=ballot.epoch, updated_at=timezone.now())
-            case Promote(replica_id, ballot, in_sync, with_incomplete_log):
-                return replica_remoting.replica_promote(
-                    cluster,
-                    self._addresses[replica_id],
-                    group=name,
-                    replica_id=replica_id,
-                    expected_epoch=ballot.fence,
-                    new_epoch=ballot.epoch,
-                    in_sync=in_sync,
-                    with_incomplete_log=with_incomplete_log,
-                )
+            case Promote(replica_id):
+                return replica_promoted(cluster, name, self._addresses[replica_id], request)
         return None
 
     def _fence(self, replica_ids: Sequence[int], epoch: int) -> FenceAnswers:

@@ -241,6 +241,21 @@ def present_failover(context: StepContext) -> Failover:
     return found.latest("created_at")
 
 
+def replica_promoted(cluster: Cluster, group: str, address: str, request: order.Promote) -> Answer:
+    """Carry out the request, with all that it says."""
+    return replica_remoting.replica_promote(
+        cluster,
+        address,
+        group=group,
+        replica_id=request.replica_id,
+        expected_epoch=request.ballot.fence,
+        new_epoch=request.ballot.epoch,
+        in_sync=request.in_sync,
+        with_incomplete_log=request.with_incomplete_log,
+        lacks_an_epoch=request.lacks_an_epoch,
+    )
+
+
 def group_now(context: StepContext) -> GroupView:
     """Ask every replica of the operation's group, and note what they say."""
     name = str(context.operation.metadata["group"])
@@ -324,18 +339,9 @@ class _Execution:
                 self._let_go()
             case order.Decide(promotion, candidate_id, fenced):
                 return self._decide(promotion, candidate_id, fenced)
-            case order.Promote(replica_id, ballot, in_sync, with_incomplete_log, lacks_an_epoch):
-                return replica_remoting.replica_promote(
-                    context.cluster,
-                    self._addresses[replica_id],
-                    group=failover.group_name,
-                    replica_id=replica_id,
-                    expected_epoch=ballot.fence,
-                    new_epoch=ballot.epoch,
-                    in_sync=in_sync,
-                    with_incomplete_log=with_incomplete_log,
-                    lacks_an_epoch=lacks_an_epoch,
-                )
+            case order.Promote(replica_id):
+                address = self._addresses[replica_id]
+                return replica_promoted(context.cluster, failover.group_name, address, request)
             case order.NoteSendsStopped(stopped):
                 if stopped:
                     sends_stopped_note(failover)
